@@ -1,0 +1,70 @@
+//! Everything the engine can ask for.
+//!
+//! Invariant: an effect is a request, not a call. The shell carries it out in its own lanes and answers a bind with
+//! [`crate::event::Event::BindFinished`]; everything else may be merged (latest wins) or, for events, dropped and counted.
+
+use crate::fact::Fact;
+use crate::model::{DevicePlacement, NodeName, PodId};
+
+/// Something the engine wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Bind the pod to the node. Answered by exactly one `BindFinished`.
+    Bind(Binding),
+    /// Tell the pod why it is not running: its `PodScheduled` condition and, if `publish` is set, a `FailedScheduling` event.
+    ReportUnschedulable(UnschedulableReport),
+    /// Tell the pod, by a `Scheduled` event, where it was bound to.
+    ReportScheduled {
+        /// The pod.
+        pod: PodId,
+        /// Its node.
+        node: NodeName,
+    },
+    /// Something worth a log line and a metric.
+    Fact(Fact),
+}
+
+/// A bind to carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The pod; its uid guards against a successor of the same name.
+    pub pod: PodId,
+    /// The node.
+    pub node: NodeName,
+    /// The instances chosen for it; empty where the node's device plugin chooses.
+    pub placements: Vec<DevicePlacement>,
+}
+
+/// Why a pod is not running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnschedulableReport {
+    /// The pod.
+    pub pod: PodId,
+    /// `metadata.generation` of the pod that was looked at.
+    pub generation: i64,
+    /// The condition's reason.
+    pub reason: UnschedulableReason,
+    /// For people: `0/20 nodes are available: …`.
+    pub message: String,
+    /// Whether the message differs from the last one for this pod, and so is worth an event too.
+    pub publish: bool,
+}
+
+/// `reason` of a `PodScheduled=False` condition, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnschedulableReason {
+    /// No node can take the pod now.
+    Unschedulable,
+    /// Something failed on the way; it will be tried again.
+    SchedulerError,
+}
+
+impl UnschedulableReason {
+    /// The word as the API spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UnschedulableReason::Unschedulable => "Unschedulable",
+            UnschedulableReason::SchedulerError => "SchedulerError",
+        }
+    }
+}

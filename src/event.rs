@@ -1,0 +1,49 @@
+//! Everything the engine can learn.
+//!
+//! Invariant: the sequence of `(Time, Event)` determines every decision. Whoever records it can replay a run exactly.
+
+use crate::model::{Node, NodeName, Pod, PodUid};
+
+/// Something that happened outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Nodes and pods have been listed completely once: decisions may begin.
+    Synced,
+    /// A node appeared or changed.
+    NodeApplied(Node),
+    /// A node is gone.
+    NodeDeleted(NodeName),
+    /// A pod appeared or changed, whoever it belongs to.
+    PodApplied(Pod),
+    /// A pod is gone.
+    PodDeleted(PodUid),
+    /// A bind that the engine asked for has ended, with a definite answer.
+    BindFinished {
+        /// The pod.
+        uid: PodUid,
+        /// The node it was to be bound to.
+        node: NodeName,
+        /// What came of it.
+        outcome: BindOutcome,
+    },
+    /// Time has passed. The engine takes up what is due and decides about at most `budget` pods: as many as the shell has
+    /// room for binds in flight.
+    Tick {
+        /// Number of decisions allowed.
+        budget: usize,
+    },
+}
+
+/// How a bind ended. There is no "unknown": the shell repeats the request, which is idempotent, until the API server has
+/// given a definite answer, since a guess either way could put two pods on one slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindOutcome {
+    /// The pod is bound to the node asked for.
+    Bound,
+    /// The pod is gone, is being deleted, or was replaced by another of its name.
+    Gone,
+    /// Somebody else bound it to another node.
+    BoundElsewhere(NodeName),
+    /// The API server refuses this bind, for the reason given; it may accept a later one.
+    Refused(String),
+}

@@ -1,0 +1,23 @@
+//! What the scheduler knows of the world, as plain values: pods, nodes, resources, ids and time.
+//!
+//! Invariant: nothing here does I/O or knows Kubernetes' wire types. `shell::convert` builds these values from the API, the
+//! simulation builds them from a trace, and the engine cannot tell the difference. They are compared and ordered by content,
+//! so that a replay of the same values takes the same decisions.
+
+mod ids;
+mod node;
+mod pod;
+mod requests;
+mod resources;
+mod selector;
+mod taint;
+mod time;
+
+pub use ids::{NodeName, PodId, PodUid};
+pub use node::{MigConfigState, Node, Partitioning};
+pub use pod::{DevicePlacement, HostPort, MigRequest, Pod, PodSpec, Protocol, Unsupported};
+pub use requests::{ContainerRequests, PodRequests};
+pub use resources::{MAX_QUANTITY, ResourceName, Resources};
+pub use selector::{NodeSelector, NodeSelectorTerm, Operator, Requirement};
+pub use taint::{Taint, TaintEffect, Toleration};
+pub use time::Time;

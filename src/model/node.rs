@@ -1,0 +1,58 @@
+//! A node as a scheduling decision sees it.
+//!
+//! Invariant: two nodes that compare equal take every pod alike, so a watch event that leaves the value unchanged (a
+//! heartbeat) needs no reaction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{NodeName, Resources, Taint};
+use crate::mig::GpuModel;
+
+/// What the GPU Operator's mig-manager says of the node's last layout change (`nvidia.com/mig.config.state`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MigConfigState {
+    /// No such label: nothing on the node changes layouts by label.
+    Absent,
+    /// `success`: the layout in force is the one asked for.
+    Success,
+    /// `pending`, `rebooting`, `failed` or a word unknown to us: the device plugin may be stopped and `allocatable` out of
+    /// date, so nothing that needs a GPU is sent there.
+    Unsettled(Arc<str>),
+}
+
+/// How MIG instances come to be on the node's GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Partitioning {
+    /// They exist already; `allocatable` counts them by profile, and kubelet's device plugin picks one.
+    Fixed,
+    /// They are created when a pod is placed, at the GPU and start that the scheduler picks. Virtual nodes only, until the
+    /// node agent acts.
+    OnDemand {
+        /// The model of every GPU of the node.
+        model: &'static GpuModel,
+        /// How many there are.
+        gpus: u16,
+    },
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: NodeName,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
+    /// `spec.unschedulable`: the node is cordoned.
+    pub unschedulable: bool,
+    /// `status.allocatable`. (`capacity` keeps profiles that are gone, with zero.)
+    pub allocatable: Resources,
+    /// The state of the last layout change.
+    pub mig_config_state: MigConfigState,
+    /// The model named by `nvidia.com/gpu.product`, where the geometry tables know it.
+    pub gpu_model: Option<&'static GpuModel>,
+    /// How its instances come to be.
+    pub partitioning: Partitioning,
+}

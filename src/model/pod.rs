@@ -1,0 +1,168 @@
+//! A pod as a scheduling decision sees it.
+//!
+//! Invariant: a [`PodSpec`] holds everything in a pod that decides where it may run and nothing else, so that pods with equal
+//! specs are interchangeable: a verdict about one holds for all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{NodeName, NodeSelector, PodId, ResourceName, Resources, Taint, Time, Toleration};
+use crate::mig::{Placement, ProfileName};
+
+/// Transport protocol of a host port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// A port that a container takes on the node itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    /// The port number, never zero.
+    pub port: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The address; `None` for every address of the node (`0.0.0.0`).
+    pub address: Option<Arc<str>>,
+}
+
+impl HostPort {
+    /// Whether both cannot be taken on one node.
+    pub fn conflicts(&self, other: &HostPort) -> bool {
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.address.is_none() || other.address.is_none() || self.address == other.address)
+    }
+}
+
+/// A number of MIG instances of one profile.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MigRequest {
+    /// The profile.
+    pub profile: ProfileName,
+    /// The resource that names it in the pod.
+    pub resource: ResourceName,
+    /// How many, at least one.
+    pub count: u64,
+}
+
+/// One MIG instance on one GPU of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DevicePlacement {
+    /// Index of the GPU in the node.
+    pub gpu: u16,
+    /// Where the instance lies on it.
+    pub placement: Placement,
+}
+
+/// Something a pod may ask for that this scheduler does not honour yet. Such a pod is never bound: ignoring what it asks for
+/// would break a promise that kube-scheduler keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unsupported {
+    /// `spec.resourceClaims` (dynamic resource allocation).
+    ResourceClaims,
+    /// Required inter-pod affinity.
+    PodAffinity,
+    /// Required inter-pod anti-affinity.
+    PodAntiAffinity,
+    /// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.
+    TopologySpread,
+    /// A volume whose place decides where the pod may run (a claim or an ephemeral volume).
+    PersistentVolumes,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unsupported::ResourceClaims => "resourceClaims",
+            Unsupported::PodAffinity => "required pod affinity",
+            Unsupported::PodAntiAffinity => "required pod anti-affinity",
+            Unsupported::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
+            Unsupported::PersistentVolumes => "persistent volume claims",
+        })
+    }
+}
+
+/// Where a pod may run and what it takes there. Ordered with the fields that differ most first, so that comparing two is
+/// cheap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodSpec {
+    /// What it takes of a node.
+    pub requests: Resources,
+    /// The MIG instances among `requests`, largest profile first; names that are no MIG profile stay in `requests` alone.
+    pub mig: Vec<MigRequest>,
+    /// The nodes it allows.
+    pub selector: NodeSelector,
+    /// The taints it tolerates.
+    pub tolerations: Vec<Toleration>,
+    /// The host ports it takes, sorted.
+    pub host_ports: Vec<HostPort>,
+    /// What it asks for that is not honoured, sorted.
+    pub unsupported: Vec<Unsupported>,
+}
+
+impl PodSpec {
+    /// Whether it tolerates `taint`.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        self.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+    }
+
+    /// Whether it needs anything of NVIDIA's device plugin.
+    pub fn needs_gpu(&self) -> bool {
+        self.requests.extended().iter().any(|(name, _)| name.is_nvidia())
+    }
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// Its name and uid.
+    pub id: PodId,
+    /// `spec.schedulerName`.
+    pub scheduler_name: Arc<str>,
+    /// `spec.nodeName`, once bound.
+    pub node: Option<NodeName>,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// `metadata.creationTimestamp`.
+    pub created: Time,
+    /// What decides where it may run.
+    pub spec: Arc<PodSpec>,
+    /// Whether `spec.schedulingGates` is not empty.
+    pub gated: bool,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub terminating: bool,
+    /// Whether it has succeeded or failed and so holds nothing any more.
+    pub finished: bool,
+    /// `metadata.generation`, quoted in the condition that is written about it; zero when absent.
+    pub generation: i64,
+    /// The instances it holds, where the scheduler chose them ([`super::Partitioning::OnDemand`]).
+    pub placements: Vec<DevicePlacement>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_ports_conflict_as_in_kubernetes() {
+        let port = |port, protocol, address: Option<&str>| HostPort {
+            port,
+            protocol,
+            address: address.map(Arc::from),
+        };
+        let any = port(80, Protocol::Tcp, None);
+        assert!(any.conflicts(&any));
+        assert!(any.conflicts(&port(80, Protocol::Tcp, Some("10.0.0.1"))));
+        assert!(!any.conflicts(&port(80, Protocol::Udp, None)));
+        assert!(!any.conflicts(&port(81, Protocol::Tcp, None)));
+        let one = port(80, Protocol::Tcp, Some("10.0.0.1"));
+        assert!(one.conflicts(&one));
+        assert!(!one.conflicts(&port(80, Protocol::Tcp, Some("10.0.0.2"))));
+    }
+}
