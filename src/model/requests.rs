@@ -36,7 +36,7 @@ impl PodRequests {
         for init in &self.init_containers {
             let mut together = sidecars.clone();
             together.add(&init.requests);
-            total.max(&together);
+            total.raise_to(&together);
             if init.sidecar {
                 sidecars = together;
             }
@@ -45,7 +45,7 @@ impl PodRequests {
         for container in &self.containers {
             running.add(&container.requests);
         }
-        total.max(&running);
+        total.raise_to(&running);
         total.cpu_milli = self.pod_level.0.unwrap_or(total.cpu_milli);
         total.memory = self.pod_level.1.unwrap_or(total.memory);
         total.add(&self.overhead);
@@ -67,7 +67,8 @@ mod tests {
     fn check(text: &str, expected_milli: u64) {
         let mut pod = PodRequests::default();
         for word in text.split_whitespace() {
-            let (kind, amount) = word.split_at(word.len() - word.trim_start_matches(char::is_alphabetic).len());
+            let (kind, amount) =
+                word.split_at(word.len() - word.trim_start_matches(char::is_alphabetic).len());
             let requests = cpu(amount.parse().unwrap());
             match kind {
                 "" => pod.containers.push(ContainerRequests { requests, sidecar: false }),

@@ -106,8 +106,8 @@ impl Resources {
         }
     }
 
-    /// The larger amount of each resource.
-    pub fn max(&mut self, other: &Resources) {
+    /// Raises every amount to that of `other` where that is larger.
+    pub fn raise_to(&mut self, other: &Resources) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);
         self.ephemeral_storage = self.ephemeral_storage.max(other.ephemeral_storage);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn max_is_by_resource() {
         let mut largest = of(100, &[("a", 1), ("b", 9)]);
-        largest.max(&of(50, &[("a", 2), ("c", 3)]));
+        largest.raise_to(&of(50, &[("a", 2), ("c", 3)]));
         assert_eq!(largest, of(100, &[("a", 2), ("b", 9), ("c", 3)]));
     }
 }
