@@ -34,3 +34,6 @@ pub mod mig;
 pub mod model;
 pub mod queue;
 pub mod solver;
+
+#[cfg(test)]
+mod fixture;
