@@ -1,0 +1,5 @@
+//! Integration tests, in one binary so that the library is linked once.
+
+mod architecture;
+mod cli;
+mod config;
