@@ -1,0 +1,80 @@
+//! A decoder's complaint in the user's words: what was written there, and what to write instead.
+//!
+//! Invariant: the value comes from the document itself; of the decoder's text only the fixed part, which holds our own
+//! names, is read. A complaint of unknown form is passed on as it is.
+
+use super::error::quote;
+
+/// How the decoder calls a type, by the beginning of its words, and what the user reads.
+const EXPECTED: [(&str, &str); 6] = [
+    ("struct ", "a mapping of fields; indent them below the key, or remove it"),
+    ("a boolean", "true or false"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("a string", "a text; put it in quotes"),
+    // What serde_yaml says for an enum.
+    ("a Value::Tagged enum", "a text; put it in quotes"),
+    ("a sequence", "a list; begin each entry with `- `"),
+];
+
+/// The head every document needs.
+const HEAD: &str =
+    r#"begin with "apiVersion: mig-scheduler.io/v1alpha1" and "kind: MigSchedulerConfiguration""#;
+
+/// The problem for the decoder's `message` about `value`, which stands at the key `key`.
+pub(super) fn explain(key: &str, value: &str, message: &str) -> String {
+    if message.starts_with("missing field ") {
+        return format!("{message}; {HEAD}");
+    }
+    let Some((complaint, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    if complaint.starts_with("unknown field ") {
+        return unknown_field(key, &names(expected));
+    }
+    if complaint.starts_with("unknown variant ") {
+        return format!("{value} is not known; write {}", names(expected).join(" or "));
+    }
+    if expected == "field identifier" {
+        return "has a key that is not a text; write field names only".to_owned();
+    }
+    format!("{value} is not {}", in_words(expected))
+}
+
+fn unknown_field(key: &str, known: &[&str]) -> String {
+    let guess = closest(key, known).map(|name| format!("; did you mean {}?", quote(name)));
+    format!("unknown field{} (known: {})", guess.unwrap_or_default(), known.join(", "))
+}
+
+/// The names between backticks.
+fn names(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+fn in_words(expected: &str) -> &str {
+    let named = EXPECTED.iter().find(|(beginning, _)| expected.starts_with(beginning));
+    named.map_or(expected, |(_, words)| words)
+}
+
+/// The known name that differs from `word` in at most a third of its letters, case aside.
+fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    // Longer words are no slip of a name of ours, and the comparison stays cheap.
+    let word: Vec<char> = word.to_lowercase().chars().take(64).collect();
+    let distance = |name: &str| edits(&word, &name.to_lowercase().chars().collect::<Vec<_>>());
+    let (distance, name) = known.iter().map(|name| (distance(name), *name)).min()?;
+    (distance * 3 <= word.len()).then_some(name)
+}
+
+/// Letters to insert, delete or replace to get from one word to the other (Levenshtein's distance).
+fn edits(from: &[char], to: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.iter().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
