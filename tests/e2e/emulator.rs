@@ -1,13 +1,15 @@
-//! The node emulator: plays kubelet's admission and the device plugin for the virtual machines that KWOK keeps alive.
+//! The node emulator: plays kubelet's admission and the device plugin for the virtual machines that KWOK
+//! keeps alive.
 //!
 //! ```text
 //!   scheduler binds ──► pod on a node ──► Admission::admit ─┬─ yes ─► annotation admitted=true ─► KWOK: Running
 //!                                                           └─ no ──► status Failed, kubelet's reason
 //! ```
 //!
-//! Invariants: a pod is decided once; its resources are held from then until it ends or is gone; and a refusal is
-//! remembered as a [`Violation`], because a scheduler that counts right never binds a pod that its node must refuse.
-//! So "no violations" at the end of a test is the proof that nothing was oversubscribed at any moment.
+//! Invariants: a pod is decided once; its resources are held from then until it ends or is gone; and a
+//! refusal is remembered as a [`Violation`], because a scheduler that counts right never binds a pod that its
+//! node must refuse. So "no violations" at the end of a test is the proof that nothing was oversubscribed at
+//! any moment.
 //!
 //! What decides is behind [`Admission`]. [`CountingAdmission`] counts what each Node says is allocatable.
 
@@ -32,7 +34,8 @@ use tokio::task::{JoinHandle, JoinSet};
 /// The annotation that lets KWOK run a pod; `tests/controlplane/stages.yaml` selects on it.
 pub const ADMITTED: &str = "mig-scheduler.io/admitted";
 
-/// Patches under way at once: enough to keep a small API server busy, few enough not to starve the scheduler's own.
+/// Patches under way at once: enough to keep a small API server busy, few enough not to starve the
+/// scheduler's own.
 const IN_FLIGHT: usize = 32;
 /// A patch that meets a stopped API server is tried again this often: 120 times, half a second apart.
 const PATCH_ATTEMPTS: u32 = 120;
@@ -61,7 +64,8 @@ impl Rejection {
         Rejection {
             reason: format!("OutOf{resource}"),
             message: format!(
-                "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+                "Node didn't have enough resource: {resource}, \
+                 requested: {requested}, used: {used}, capacity: {capacity}"
             ),
         }
     }
@@ -116,7 +120,7 @@ impl<A: Admission> Emulator<A> {
             report: report.clone(),
             nodes: BTreeSet::new(),
             pods: BTreeMap::new(),
-            listed: BTreeSet::new(),
+            listed: Vec::new(),
             slots: Arc::new(Semaphore::new(IN_FLIGHT)),
             patches: JoinSet::new(),
         };
@@ -160,7 +164,7 @@ struct NodeAgents<A> {
     /// Every bound pod by UID; as many entries as the cluster has such pods.
     pods: BTreeMap<String, Decided>,
     /// The pods named by the list under way.
-    listed: BTreeSet<String>,
+    listed: Vec<Pod>,
     slots: Arc<Semaphore>,
     patches: JoinSet<()>,
 }
@@ -173,7 +177,8 @@ impl<A: Admission> NodeAgents<A> {
         let mut nodes = pin!(nodes.default_backoff());
         let mut pods = pin!(pods.default_backoff());
 
-        // A watcher lists again by itself after an error and a back-off: a stopped API server is part of some tests.
+        // A watcher lists again by itself after an error and a back-off: a stopped API server is part of some
+        // tests.
         loop {
             tokio::select! {
                 Some(event) = nodes.next() => event.into_iter().for_each(|event| self.node_event(event)),
@@ -197,16 +202,21 @@ impl<A: Admission> NodeAgents<A> {
             Event::Apply(pod) => self.decide(pod).await,
             Event::Delete(pod) => self.forget(&pod.uid().unwrap_or_default()),
             Event::Init => self.listed.clear(),
-            Event::InitApply(pod) => {
-                self.listed.insert(pod.uid().unwrap_or_default());
-                self.decide(pod).await;
-            }
-            Event::InitDone => {
-                // What a new list does not name went while the watch was down.
-                let gone: Vec<_> =
-                    self.pods.keys().filter(|uid| !self.listed.contains(*uid)).cloned().collect();
-                gone.iter().for_each(|uid| self.forget(uid));
-            }
+            Event::InitApply(pod) => self.listed.push(pod),
+            Event::InitDone => self.catch_up().await,
+        }
+    }
+
+    /// A list has no order in time. What ended or went while the watch was down gives back first, for a pod
+    /// bound since then may stand in its place.
+    async fn catch_up(&mut self) {
+        let mut pods = std::mem::take(&mut self.listed);
+        let there: BTreeSet<_> = pods.iter().filter_map(|pod| pod.uid()).collect();
+        let gone: Vec<_> = self.pods.keys().filter(|uid| !there.contains(*uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.forget(uid));
+        pods.sort_by_key(|pod| !ended(pod));
+        for pod in pods {
+            self.decide(pod).await;
         }
     }
 
@@ -224,8 +234,7 @@ impl<A: Admission> NodeAgents<A> {
     async fn decide(&mut self, pod: Pod) {
         let Some(uid) = pod.uid() else { return };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let ended = ended(&pod);
         match self.pods.get(&uid) {
             Some(Decided::Done) => return,
             Some(Decided::Holding) if !ended => return,
@@ -277,6 +286,12 @@ impl<A: Admission> NodeAgents<A> {
     }
 }
 
+/// Nothing of the pod runs any more, so kubelet counts it no longer.
+fn ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
 /// Tells the API server, also across its restarts. A pod deleted meanwhile needs no telling.
 async fn patch(client: Client, pod: &Pod, decision: &Result<(), Rejection>) -> Result<()> {
     let name = pod.name_any();
@@ -314,8 +329,8 @@ async fn patch(client: Client, pod: &Pod, decision: &Result<(), Rejection>) -> R
 /// Amounts by resource name: `cpu` in thousandths, everything else in units.
 type Amounts = BTreeMap<String, i64>;
 
-/// Counts by what each node says is allocatable, as kubelet's resource check does, with no idea of where a GPU
-/// instance lies.
+/// Counts by what each node says is allocatable, as kubelet's resource check does, with no idea of where a
+/// GPU instance lies.
 #[derive(Debug, Default)]
 pub struct CountingAdmission {
     nodes: BTreeMap<String, Ledger>,
@@ -369,7 +384,8 @@ impl Ledger {
             match self.allocatable.get(resource) {
                 Some(&capacity) if requested <= capacity - used => {}
                 Some(&capacity) => return Err(Rejection::out_of(resource, requested, used, capacity)),
-                // The resource check skips what a node has never heard of; the device manager then has no device.
+                // The resource check skips what a node has never heard of; the device manager then has no
+                // device.
                 None => {
                     let cause =
                         format!("no healthy devices present; cannot allocate unhealthy devices {resource}");
@@ -381,8 +397,8 @@ impl Ledger {
     }
 }
 
-/// What a pod needs at its hungriest moment: all its containers and sidecars together, or an init container beside the
-/// sidecars started before it; and the runtime's overhead.
+/// What a pod needs at its hungriest moment: all its containers and sidecars together, or an init container
+/// beside the sidecars started before it; and the runtime's overhead.
 fn requests(pod: &Pod) -> Amounts {
     let mut needed = Amounts::from([("pods".to_owned(), 1)]);
     let Some(spec) = &pod.spec else { return needed };

@@ -1,5 +1,5 @@
-//! What a test puts into a cluster and how it waits for the answer: virtual MIG nodes, pods, bounded concurrency,
-//! waiting with a reason, and readers for events and conditions.
+//! What a test puts into a cluster and how it waits for the answer: virtual MIG nodes, pods, bounded
+//! concurrency, waiting with a reason, and readers for events and conditions.
 //!
 //! Invariant: nothing here waits for ever, and a wait that fails says what it saw last.
 
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 const IN_FLIGHT: usize = 64;
 const POLL: Duration = Duration::from_millis(100);
 
-/// Runs `task` over `items`, at most [`IN_FLIGHT`] at a time, and keeps the order of the results. The first error ends it.
+/// Runs `task` over `items`, at most [`IN_FLIGHT`] at a time, and keeps the order of the results. The first
+/// error ends it.
 pub async fn concurrently<I, T, F>(
     items: impl IntoIterator<Item = I>,
     task: impl Fn(I) -> F,
@@ -34,7 +35,8 @@ where
 /// What a probe saw: the value waited for, or why it is not there yet.
 pub type Seen<T> = std::result::Result<T, String>;
 
-/// Probes until the value is there. After `limit` the error says what was awaited and what the last probe saw.
+/// Probes until the value is there. After `limit` the error says what was awaited and what the last probe
+/// saw.
 pub async fn wait_until<T, F>(what: &str, limit: Duration, mut probe: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<Seen<T>>>,
@@ -52,7 +54,8 @@ where
     }
 }
 
-/// A virtual machine with A100 GPUs, all of them cut, labelled as the GPU Operator does under the `mixed` strategy.
+/// A virtual machine with A100 GPUs, all of them cut, labelled as the GPU Operator does under the `mixed`
+/// strategy.
 #[derive(Clone, Debug)]
 pub struct MigNode {
     pub name: String,
@@ -180,8 +183,8 @@ fn is_ready(node: &Node) -> bool {
     ready && !taints.into_iter().any(|taint| taint.key == "node.kubernetes.io/not-ready")
 }
 
-/// Changes what a node offers, as the device plugin does after its GPUs were cut anew. Profiles that are not named any
-/// more go to null: kubelet keeps a vanished resource in capacity, and takes it out of allocatable.
+/// Changes what a node offers, as the device plugin does after its GPUs were cut anew. Profiles that are not
+/// named any more go to null: kubelet keeps a vanished resource in capacity, and takes it out of allocatable.
 pub async fn set_instances(client: &Client, node: &str, instances: &BTreeMap<String, u32>) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     let before = api.get(node).await.with_context(|| format!("read the node {node}"))?;
@@ -245,10 +248,6 @@ impl PodFixture {
 
     pub fn scheduler(self, name: &str) -> Self {
         self.spec("schedulerName", json!(name))
-    }
-
-    pub fn priority_class(self, name: &str) -> Self {
-        self.spec("priorityClassName", json!(name))
     }
 
     /// Any other field of the pod's spec, in the API's own form.

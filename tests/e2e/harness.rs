@@ -1,5 +1,5 @@
-//! A real Kubernetes control plane for one test: etcd, kube-apiserver and, on demand, KWOK, kube-scheduler and
-//! kube-controller-manager, as plain processes on loopback ports in a fresh temporary directory.
+//! A real Kubernetes control plane for one test: etcd, kube-apiserver and, on demand, KWOK, kube-scheduler
+//! and kube-controller-manager, as plain processes on loopback ports in a fresh temporary directory.
 //!
 //! ```text
 //!   etcd ◄── kube-apiserver ◄─┬─ KWOK                       (heartbeats, pod phases)
@@ -8,10 +8,11 @@
 //!                             └─ the test, the emulator, the scheduler under test
 //! ```
 //!
-//! Invariants: a component that `start_*` returned for answers its readiness probe; one that cannot is an error that
-//! carries the end of its log, within a bounded time; dropping the `ControlPlane` leaves no process behind. Only one
-//! control plane runs on a machine at a time (a file lock, so it holds across test binaries too): two of them would
-//! share the cores and measure each other.
+//! Invariants: a component that `start_*` returned for answers its readiness probe; one that cannot is an
+//! error that carries the end of its log, within a bounded time; dropping the `ControlPlane` leaves no
+//! process behind, and unless the test called `finish`, it keeps the logs and shows how they end. Only one
+//! control plane runs on a machine at a time (a file lock, so it holds across test binaries too): two of them
+//! would share the cores and measure each other.
 //!
 //! Nothing here is skipped when the binaries are missing. `make controlplane` builds them.
 
@@ -36,7 +37,8 @@ mod process;
 
 use process::Process;
 
-/// May do everything, and is exempt from API priority and fairness. Tests, KWOK and the controller manager use it.
+/// May do everything, and is exempt from API priority and fairness. Tests, KWOK and the controller manager
+/// use it.
 pub const ADMIN: &str = "admin";
 /// The scheduler under test: may do nothing until a test applies the shipped RBAC manifests.
 pub const MIG_SCHEDULER: &str = "system:mig-scheduler";
@@ -95,11 +97,13 @@ impl fmt::Display for Component {
 pub struct Options {
     pub kwok: bool,
     pub kube_scheduler: Option<ClientLimits>,
-    /// Without it nothing creates pods from workloads or taints a dead node, and new nodes carry no not-ready taint.
+    /// Without it nothing creates pods from workloads or taints a dead node, and new nodes carry no not-ready
+    /// taint.
     pub controller_manager: bool,
 }
 
-/// The client-side rate limit of kube-scheduler. Its own default (50 and 100) is what a test would measure otherwise.
+/// The client-side rate limit of kube-scheduler. Its own default (50 and 100) is what a test would measure
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
     pub qps: u32,
@@ -130,6 +134,8 @@ pub struct ControlPlane {
     ports: Ports,
     tokens: BTreeMap<&'static str, String>,
     dir: Option<TempDir>,
+    started_in: Duration,
+    finished: bool,
     _turn: File,
 }
 
@@ -138,6 +144,7 @@ impl ControlPlane {
     pub async fn start(options: Options) -> Result<Self> {
         let binaries = binaries()?;
         let turn = take_turn().await?;
+        let started = Instant::now();
         let dir = tempfile::Builder::new().prefix("controlplane-").tempdir().context("make a directory")?;
         let ports = reserve_ports()?;
         let tokens =
@@ -152,6 +159,8 @@ impl ControlPlane {
             ports,
             tokens,
             dir: Some(dir),
+            started_in: Duration::ZERO,
+            finished: false,
             _turn: turn,
         };
         plane.start_etcd().await?;
@@ -166,7 +175,13 @@ impl ControlPlane {
         if let Some(limits) = plane.options.kube_scheduler {
             plane.start_kube_scheduler(limits).await?;
         }
+        plane.started_in = started.elapsed();
         Ok(plane)
+    }
+
+    /// How long [`ControlPlane::start`] took once it had its turn.
+    pub fn started_in(&self) -> Duration {
+        self.started_in
     }
 
     /// A client with every right.
@@ -211,13 +226,15 @@ impl ControlPlane {
         fetch(&self.endpoint(component), &self.tokens[ADMIN], path).await
     }
 
-    /// Fails, with the end of the log, if a component has died since it was started.
-    pub fn check_alive(&mut self) -> Result<()> {
+    /// Ends a test that went well: fails if a component died meanwhile, and leaves neither process nor file
+    /// behind.
+    pub fn finish(mut self) -> Result<()> {
         for (component, process) in &mut self.processes {
             if let Some(status) = process.exited()? {
                 bail!("{component} ended by itself ({status}):\n{}", process.tail(TAIL));
             }
         }
+        self.finished = true;
         Ok(())
     }
 
@@ -239,10 +256,12 @@ impl ControlPlane {
         self.launch(Component::Etcd, &args, "/health").await
     }
 
-    /// Starts the API server, or starts it again after [`ControlPlane::stop`]: same port, same keys, same etcd.
+    /// Starts the API server, or starts it again after [`ControlPlane::stop`]: same port, same keys, same
+    /// etcd.
     pub async fn start_api_server(&mut self) -> Result<()> {
         let certs = self.dir().join("certs");
-        // The server makes its own certificate at the first start; that key signs the service account tokens as well.
+        // The server makes its own certificate at the first start; that key signs the service account tokens
+        // as well.
         let key = certs.join("apiserver.key");
         // Only the controller manager takes the not-ready taint of a new node away again.
         let disabled = match self.options.controller_manager {
@@ -370,24 +389,25 @@ impl ControlPlane {
 }
 
 impl Drop for ControlPlane {
-    /// A failed test keeps its directory and shows how each log ends.
+    /// Whatever was not finished has failed: it keeps its directory and shows how each log ends.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            for (component, process) in &self.processes {
-                eprintln!("--- {component} ({}) ---\n{}", process.log().display(), process.tail(TAIL));
-            }
-            self.processes.clear();
-            if let Some(dir) = self.dir.take() {
-                eprintln!("--- kept {} ---", dir.keep().display());
-            }
+        if self.finished {
+            return;
+        }
+        for (component, process) in &self.processes {
+            eprintln!("--- {component} ({}) ---\n{}", process.log().display(), process.tail(TAIL));
+        }
+        self.processes.clear();
+        if let Some(dir) = self.dir.take() {
+            eprintln!("--- kept {} ---", dir.keep().display());
         }
     }
 }
 
 const TOKENS: &str = "tokens.csv";
 
-/// The folder of built binaries: `MIG_SCHEDULER_CONTROLPLANE` if set (a machine without Go), else where the build puts
-/// them.
+/// The folder of built binaries: `MIG_SCHEDULER_CONTROLPLANE` if set (a machine without Go), else where the
+/// build puts them.
 fn binaries() -> Result<PathBuf> {
     let missing = "the control plane is not built: run `make controlplane`";
     let folder = match std::env::var_os("MIG_SCHEDULER_CONTROLPLANE") {
@@ -460,7 +480,8 @@ fn token() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The token file of the API server, and for each user a kubeconfig (JSON is YAML) that trusts its certificate.
+/// The token file of the API server, and for each user a kubeconfig (JSON is YAML) that trusts its
+/// certificate.
 fn write_identities(dir: &Path, ports: &Ports, tokens: &BTreeMap<&str, String>) -> Result<()> {
     let mut csv = String::new();
     for (user, groups) in USERS {

@@ -1,9 +1,10 @@
 //! One server process of the control plane: its log, its death, its end.
 //!
-//! Invariant: no server outlives the test process, however that ends. A test that fails unwinds, and `Drop` kills the
-//! server. A test process that is itself killed runs no destructor, so each server has a guard beside it: a shell that
-//! reads from a pipe only we hold open. When we are gone the read ends, and the guard kills the server. Both live in
-//! process groups of their own, so an interrupt at the terminal reaches the test alone and takes this same path.
+//! Invariant: no server outlives the test process, however that ends. A test that fails unwinds, and `Drop`
+//! kills the server. A test process that is itself killed runs no destructor, so each server has a guard
+//! beside it: a shell that reads from a pipe only we hold open. When we are gone the read ends, and the guard
+//! kills the server. Both live in process groups of their own, so an interrupt at the terminal reaches the
+//! test alone and takes this same path.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
@@ -19,7 +20,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `binary` in `dir`; what it prints goes to the end of `log`, so a restarted server keeps its history.
+    /// Starts `binary` in `dir`; what it prints goes to the end of `log`, so a restarted server keeps its
+    /// history.
     pub fn spawn(binary: &Path, args: &[String], dir: &Path, log: PathBuf) -> Result<Self> {
         let out = open_log(&log)?;
         let mut server = Command::new(binary)
