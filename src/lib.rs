@@ -33,6 +33,7 @@ pub mod fact;
 pub mod mig;
 pub mod model;
 pub mod queue;
+pub mod sim;
 pub mod solver;
 
 #[cfg(test)]
