@@ -13,3 +13,6 @@
 
 pub mod node_plane;
 pub mod rng;
+pub mod scenario;
+pub mod static_layout;
+pub mod workload;
