@@ -15,4 +15,5 @@ pub mod node_plane;
 pub mod rng;
 pub mod scenario;
 pub mod static_layout;
+pub mod traces;
 pub mod workload;
