@@ -11,9 +11,14 @@
 //! Invariant: a run is a function of its scenario and policy. Nothing here reads a clock, and the only source of chance is
 //! [`rng`], so that the same seed gives the same bytes on every platform.
 
+pub mod measure;
 pub mod node_plane;
+pub mod policy;
+pub mod report;
 pub mod rng;
 pub mod scenario;
 pub mod static_layout;
+mod table;
 pub mod traces;
 pub mod workload;
+pub mod world;
