@@ -4,6 +4,7 @@
 //! 2 usage or invalid configuration. A reader that closes its pipe early is no failure.
 
 mod config;
+mod simulate;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,6 +24,8 @@ Examples:
       a complete file to start from
   mig-scheduler config check scheduler-config.yaml
       says what is wrong with it, if anything
+  mig-scheduler simulate
+      a day of inference pods on 100 GPUs, against a static layout
 
 Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
 
@@ -43,6 +46,8 @@ enum Command {
     /// Check, print or describe the configuration file.
     #[command(subcommand)]
     Config(config::Command),
+    /// Run the whole scheduler in virtual time on virtual nodes and compare policies.
+    Simulate(simulate::Arguments),
 }
 
 impl Cli {
@@ -61,6 +66,11 @@ impl Cli {
     fn dispatch(self) -> anyhow::Result<()> {
         match self.command {
             Command::Config(command) => print(&command.run()?),
+            Command::Simulate(arguments) => {
+                let outcome = arguments.run()?;
+                print(&outcome.text)?;
+                outcome.verdict
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Integration tests, in one binary so that the library is linked once.
 
 mod architecture;
+mod checker;
 mod cli;
 mod config;
 mod mig_inputs;
 mod mig_tables;
+mod simulate;
