@@ -2,3 +2,8 @@
 
 pub mod clock;
 pub mod convert;
+pub mod http;
+pub mod lease;
+pub mod log;
+pub mod metrics;
+pub mod watch;

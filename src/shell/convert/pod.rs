@@ -77,9 +77,8 @@ pub fn pod_id(view: &PodView, interner: &mut Interner) -> PodId {
     }
 }
 
-/// The pod as the model has it.
-pub fn convert_pod(view: &PodView, interner: &mut Interner) -> Result<Pod, Box<Unreadable>> {
-    let id = pod_id(view, interner);
+/// The pod of this name as the model has it.
+pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result<Pod, Box<Unreadable>> {
     let node = bound_to(view).map(|name| interner.text(name).into());
     let generation = view.metadata.generation.unwrap_or_default();
     let mut reader = Reader { interner, first_error: None };
@@ -372,12 +371,17 @@ mod tests {
         .unwrap()
     }
 
+    fn convert(view: &PodView, interner: &mut Interner) -> Result<Pod, Box<Unreadable>> {
+        let id = pod_id(view, interner);
+        convert_pod(view, id, interner)
+    }
+
     fn pod(spec: Value) -> Pod {
-        convert_pod(&view(spec), &mut Interner::default()).unwrap()
+        convert(&view(spec), &mut Interner::default()).unwrap()
     }
 
     fn error(spec: Value) -> String {
-        convert_pod(&view(spec), &mut Interner::default()).unwrap_err().error.to_string()
+        convert(&view(spec), &mut Interner::default()).unwrap_err().error.to_string()
     }
 
     fn requesting(requests: Value) -> Value {
@@ -406,7 +410,7 @@ mod tests {
             [("Pending", false), ("Running", false), ("Succeeded", true), ("Failed", true)]
         {
             dying.status.phase = Some(phase.to_owned());
-            let read = convert_pod(&dying, &mut Interner::default()).unwrap();
+            let read = convert(&dying, &mut Interner::default()).unwrap();
             assert_eq!((read.finished, read.terminating), (finished, true), "{phase}");
         }
     }
@@ -612,7 +616,7 @@ mod tests {
         let mut read = |name: &str| {
             let mut view = view(requesting(json!({"cpu": "1"})));
             view.metadata.name = Some(name.to_owned());
-            convert_pod(&view, &mut interner).unwrap()
+            convert(&view, &mut interner).unwrap()
         };
         let (a, b) = (read("a"), read("b"));
         assert!(Arc::ptr_eq(&a.spec, &b.spec) && Arc::ptr_eq(&a.id.namespace, &b.id.namespace));
