@@ -1,2 +1,31 @@
+//! A Kubernetes scheduler for NVIDIA GPUs that are cut into MIG instances.
+//!
+//! A pure engine decides, a shell talks to the world. Invariant: the pure modules know neither a clock nor I/O; the
+//! lints below and `tests/it/architecture.rs` hold that line.
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    missing_docs,
+    unsafe_code
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 
+pub mod config;
+pub mod effect;
+pub mod event;
+pub mod fact;
 pub mod mig;
+pub mod model;
+
