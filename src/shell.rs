@@ -1,0 +1,5 @@
+//! Everything that touches the world: the Kubernetes API, HTTP, logs and clocks.
+//!
+//! Invariant: nothing below this module decides about a pod; it carries out what the engine asked for.
+
+pub mod lease;
