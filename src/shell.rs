@@ -3,3 +3,4 @@
 //! Invariant: nothing below this module decides about a pod; it carries out what the engine asked for.
 
 pub mod lease;
+pub mod metrics;
