@@ -3,4 +3,5 @@
 //! Invariant: nothing below this module decides about a pod; it carries out what the engine asked for.
 
 pub mod lease;
+pub mod log;
 pub mod metrics;
