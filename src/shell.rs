@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing below this module decides about a pod; it carries out what the engine asked for.
 
+pub mod http;
 pub mod lease;
 pub mod log;
 pub mod metrics;
