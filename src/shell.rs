@@ -1,4 +1,6 @@
-//! Everything that touches the world: the Kubernetes API, clocks, signals, HTTP.
+//! Everything that touches the world: the Kubernetes API, HTTP, logs and clocks.
+//!
+//! Invariant: nothing below this module decides about a pod; it carries out what the engine asked for.
 
 pub mod clock;
 pub mod convert;

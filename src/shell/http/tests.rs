@@ -1,0 +1,1 @@
+//! The real server on a free port, asked over TCP.

@@ -1,0 +1,1 @@
+//! The election as a table: what is known, what comes next.

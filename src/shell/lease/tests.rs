@@ -1,0 +1,1 @@
+//! The election task against an API server of our own making.

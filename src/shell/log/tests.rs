@@ -1,0 +1,1 @@
+//! Lines as a collector would read them.

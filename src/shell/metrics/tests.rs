@@ -1,0 +1,1 @@
+//! The rendered text, since that is what dashboards depend on.
