@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod convert;
+pub mod dispatch;
 pub mod http;
 pub mod lease;
 pub mod log;
