@@ -4,14 +4,14 @@
 //! 2 usage or invalid configuration. A reader that closes its pipe early is no failure.
 
 mod config;
-mod logging;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::config::{ConfigError, LogFormat, Logging};
+use crate::config::{ConfigError, LogFormat};
 
 /// The exit code of a refused configuration; clap ends with the same for wrong usage.
 const INVALID: u8 = 2;
@@ -32,7 +32,7 @@ Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
 pub struct Cli {
     /// Form of the log on stderr; overrides logging.format of the configuration file.
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
+    pub log_format: Option<LogFormat>,
 
     #[command(subcommand)]
     command: Command,
@@ -60,10 +60,7 @@ impl Cli {
 
     fn dispatch(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Config(command) => {
-                logging::start(Logging::default(), self.log_format)?;
-                print(&command.run()?)
-            }
+            Command::Config(command) => print(&command.run()?),
         }
     }
 }
@@ -80,6 +77,6 @@ fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+        result => result.context("cannot write to stdout"),
     }
 }

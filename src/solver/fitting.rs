@@ -60,7 +60,7 @@ pub fn fit(
 
 type Wanted = (&'static ProfileGeometry, ProfileIndex, u64);
 
-/// The profiles asked for, largest first; `None` if the model lacks one.
+/// The profiles asked for, largest first and then the one with the fewest legal starts; `None` if the model lacks one.
 fn geometries(table: &FragmentationTable, requests: &[MigRequest]) -> Option<Vec<Wanted>> {
     let model = table.occupancy().model();
     let of = |request: &MigRequest| {
@@ -68,7 +68,9 @@ fn geometries(table: &FragmentationTable, requests: &[MigRequest]) -> Option<Vec
         Some((model.profile(request.profile).ok()?, index, request.count))
     };
     let mut wanted = requests.iter().map(of).collect::<Option<Vec<_>>>()?;
-    wanted.sort_by_key(|(geometry, index, _)| (std::cmp::Reverse(geometry.memory_slices), *index));
+    wanted.sort_by_key(|(geometry, index, _)| {
+        (std::cmp::Reverse(geometry.memory_slices), geometry.starts.len(), *index)
+    });
     Some(wanted)
 }
 
@@ -206,5 +208,96 @@ fn appraise(table: &FragmentationTable, gpus: &[Layout], placements: Vec<DeviceP
         fragmentation: masks.iter().map(|(gpu, after)| rise((gpu, *after))).sum(),
         free_slices: masks.values().map(|after| u64::from(table.occupancy().free(*after))).sum(),
         placements,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mig::{GpuModel, ProfileName};
+    use crate::solver::fragmentation::DemandMix;
+
+    fn requests(wanted: &[(ProfileName, u64)]) -> Vec<MigRequest> {
+        let request = |&(profile, count): &(ProfileName, u64)| MigRequest {
+            profile,
+            resource: profile.resource_name().into(),
+            count,
+        };
+        wanted.iter().map(request).collect()
+    }
+
+    /// Whether all instances find a place, by trying every one for every instance.
+    fn brute(gpus: &mut [Layout], instances: &[ProfileName]) -> bool {
+        let Some((first, rest)) = instances.split_first() else { return true };
+        for gpu in 0..gpus.len() {
+            for start in 0..gpus[gpu].model().memory_slices {
+                if let Ok(larger) = gpus[gpu].clone().with(Placement::new(*first, start)) {
+                    let before = std::mem::replace(&mut gpus[gpu], larger);
+                    let fits = brute(gpus, rest);
+                    gpus[gpu] = before;
+                    if fits {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn does_not_fit_means_that_nothing_fits() {
+        let mut random = 3_u64;
+        let mut next = move |bound: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % bound
+        };
+        let (mut fitting, mut searched) = (0, 0);
+        for name in ["A100-40GB", "A30-24GB", "RTX-PRO-6000-96GB"] {
+            let model = GpuModel::by_name(name).unwrap();
+            let table = FragmentationTable::new(model, &DemandMix::default());
+            let mut any = || -> (ProfileName, u8, usize) {
+                let profile = model.profiles[next(model.profiles.len())];
+                (profile.name, next(usize::from(model.memory_slices)) as u8, next(4))
+            };
+            for _ in 0..4_000 {
+                let mut gpus = vec![Layout::empty(model); 1 + any().2 % 2];
+                for _ in 0..any().2 {
+                    let (profile, start, gpu) = any();
+                    let gpu = gpu % gpus.len();
+                    if let Ok(larger) = gpus[gpu].clone().with(Placement::new(profile, start)) {
+                        gpus[gpu] = larger;
+                    }
+                }
+                let (first, second) = (any(), any());
+                let mut wanted = vec![(first.0, 1 + first.2 as u64 % 3)];
+                if second.0 != first.0 {
+                    wanted.push((second.0, 1 + second.2 as u64 % 2));
+                }
+                let each =
+                    wanted.iter().flat_map(|(name, count)| std::iter::repeat_n(*name, *count as usize));
+                let mut instances: Vec<_> = each.collect();
+                instances.sort_by_key(|name| std::cmp::Reverse(model.profile(*name).unwrap().memory_slices));
+                let expected = brute(&mut gpus.clone(), &instances);
+                let found = fit(&table, Preference::LeastFragmentation, &gpus, &requests(&wanted));
+                assert_eq!(found.is_some(), expected, "{name}: {wanted:?} on {gpus:?}");
+                let Some(found) = found else { continue };
+                fitting += 1;
+                let profiles = geometries(&table, &requests(&wanted)).unwrap();
+                let greedy = one_by_one(&table, Preference::LeastFragmentation, &gpus, &profiles);
+                searched += usize::from(greedy.is_none());
+                let before: i64 = gpus.iter().map(|gpu| i64::from(table.lost(gpu.mask()))).sum();
+                for instance in &found.placements {
+                    let gpu = &mut gpus[usize::from(instance.gpu)];
+                    *gpu = gpu.clone().with(instance.placement).unwrap();
+                }
+                let mut placed: Vec<_> = found.placements.iter().map(|p| p.placement.profile).collect();
+                placed.sort();
+                instances.sort();
+                assert_eq!(placed, instances);
+                let after: i64 = gpus.iter().map(|gpu| i64::from(table.lost(gpu.mask()))).sum();
+                assert_eq!(found.fragmentation, after - before);
+            }
+        }
+        assert!(fitting > 2_000 && searched > 5, "{fitting} fitted, {searched} by search: hardly a test");
     }
 }

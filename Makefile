@@ -1,0 +1,51 @@
+# Everything a contributor runs. `make` alone lists the targets.
+#
+# Tests, benches and the binary share one build profile (release), so dependencies are compiled once.
+
+CARGO ?= cargo
+BENCH_NODES ?= 500 5000
+BENCH_PODS ?= 5000
+
+.DEFAULT_GOAL := help
+.PHONY: help build test unit e2e lint fmt schema controlplane bench bench-e2e require-rust
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+require-rust:
+	@command -v $(CARGO) >/dev/null || { echo "error: cargo is missing; install Rust 1.95 or newer" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "error: no C compiler (cc); install gcc or clang" >&2; exit 1; }
+
+build: require-rust ## Build the binary, target/release/mig-scheduler
+	@echo "==> building; the first time compiles all dependencies (about 8 minutes on two cores)"
+	$(CARGO) build --release --locked
+
+test: require-rust controlplane ## Run every test, end-to-end ones on a real control plane included
+	@echo "==> compiling and running the tests; the first time compiles all dependencies (about 10 minutes on two cores)"
+	$(CARGO) test --release --locked
+
+unit: require-rust ## Run the tests that need no control plane
+	$(CARGO) test --release --locked --lib --test it
+
+e2e: require-rust controlplane ## Run the end-to-end tests alone
+	$(CARGO) test --release --locked --test e2e
+
+lint: require-rust ## Check format and lints
+	$(CARGO) fmt --check
+	$(CARGO) clippy --release --locked --all-targets -- -D warnings
+
+fmt: ## Format the code
+	$(CARGO) fmt
+
+schema: require-rust ## Write scheduler-config/schema.json anew
+	$(CARGO) run --release --locked --quiet -- config schema > scheduler-config/schema.json.new
+	mv scheduler-config/schema.json.new scheduler-config/schema.json
+
+controlplane: ## Build the control plane that the end-to-end tests start (needs Go; about 7 minutes once)
+	@tests/controlplane/build.sh
+
+bench: require-rust ## Measure one decision at 1,000, 5,000 and 15,000 nodes
+	$(CARGO) bench --locked --bench cycle
+
+bench-e2e: require-rust controlplane ## Measure throughput beside kube-scheduler: BENCH_NODES="500 5000" BENCH_PODS=5000
+	$(CARGO) bench --locked --bench end_to_end -- --nodes $(BENCH_NODES) --pods $(BENCH_PODS)

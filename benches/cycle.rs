@@ -1,0 +1,133 @@
+//! What one decision costs, at 1,000, 5,000 and 15,000 nodes.
+//!
+//! - `replica`: a pod whose equals were decided about before, which is how Deployments arrive; each decision is followed by
+//!   assuming the pod, and now and then one ends, so that the rankings always have something to catch up with.
+//! - `new_spec`: a pod unlike any before, so that every node is looked at.
+//! - `refused`: a pod that no node can take, with its explanation over all nodes.
+//!
+//! Figures are times a decision; compare them across sizes, not across machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use mig_scheduler::effect::Effect;
+use mig_scheduler::engine::{Engine, Options};
+use mig_scheduler::event::Event;
+use mig_scheduler::model::{
+    MigConfigState, MigRequest, Node, Partitioning, Pod, PodId, PodSpec, ResourceName, Resources, Time,
+};
+
+const SIZES: [usize; 3] = [1_000, 5_000, 15_000];
+const PROFILES: [(&str, u64); 3] = [("1g.5gb", 32), ("2g.10gb", 16), ("3g.20gb", 8)];
+
+fn resource(profile: &str) -> ResourceName {
+    ResourceName::from(format!("nvidia.com/mig-{profile}"))
+}
+
+fn node(at: usize) -> Node {
+    let mut allocatable = Resources::default();
+    allocatable.cpu_milli = 128_000;
+    allocatable.memory = 1 << 40;
+    allocatable.pods = 250;
+    for (profile, count) in PROFILES {
+        allocatable.set(resource(profile), count);
+    }
+    Node {
+        name: format!("node-{at:05}").into(),
+        labels: [("topology.kubernetes.io/zone".into(), format!("zone-{}", at % 3).into())].into(),
+        taints: Vec::new(),
+        unschedulable: false,
+        allocatable,
+        mig_config_state: MigConfigState::Success,
+        gpu_model: mig_scheduler::mig::GpuModel::by_name("A100-40GB").ok(),
+        partitioning: Partitioning::Fixed,
+    }
+}
+
+fn spec(profile: &str, cpu_milli: u64) -> Arc<PodSpec> {
+    let mut spec = PodSpec::default();
+    spec.requests.cpu_milli = cpu_milli;
+    spec.requests.pods = 1;
+    spec.requests.set(resource(profile), 1);
+    let profile = profile.parse().expect("a profile");
+    spec.mig = vec![MigRequest { profile, resource: ResourceName::from(profile.resource_name()), count: 1 }];
+    Arc::new(spec)
+}
+
+/// An engine over a cluster, and pods to throw at it.
+struct Bench {
+    engine: Engine,
+    effects: Vec<Effect>,
+    pods: u64,
+}
+
+impl Bench {
+    fn new(nodes: usize) -> Bench {
+        let engine = Engine::new(Options::default());
+        let mut bench = Bench { engine, effects: Vec::new(), pods: 0 };
+        (0..nodes).for_each(|at| bench.step(Event::NodeApplied(node(at))));
+        bench.step(Event::Synced);
+        bench
+    }
+
+    fn step(&mut self, event: Event) {
+        self.effects.clear();
+        self.engine.step(Time::from_secs(self.pods), event, &mut self.effects);
+    }
+
+    /// One pod arrives, is decided about and leaves again.
+    fn decide(&mut self, spec: &Arc<PodSpec>) -> bool {
+        self.pods += 1;
+        let uid = format!("uid-{}", self.pods);
+        let id = PodId { namespace: "ns".into(), name: uid.as_str().into(), uid: uid.as_str().into() };
+        self.step(Event::PodApplied(Pod {
+            id,
+            scheduler_name: "mig-scheduler".into(),
+            node: None,
+            priority: 0,
+            created: Time::ZERO,
+            spec: Arc::clone(spec),
+            gated: false,
+            terminating: false,
+            finished: false,
+            generation: 1,
+            placements: Vec::new(),
+        }));
+        self.step(Event::Tick { budget: 1 });
+        let bound = self.effects.iter().any(|effect| matches!(effect, Effect::Bind(_)));
+        self.step(Event::PodDeleted(uid.as_str().into()));
+        bound
+    }
+}
+
+fn decisions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decision");
+    group.throughput(Throughput::Elements(1)).sample_size(20).warm_up_time(Duration::from_secs(1));
+    for nodes in SIZES {
+        let mut bench = Bench::new(nodes);
+        let replicas: Vec<_> = PROFILES.iter().map(|(profile, _)| spec(profile, 100)).collect();
+        let mut at = 0;
+        group.bench_function(BenchmarkId::new("replica", nodes), |timer| {
+            timer.iter(|| {
+                at += 1;
+                assert!(bench.decide(&replicas[at % replicas.len()]));
+            });
+        });
+        let mut cpu_milli = 0;
+        group.bench_function(BenchmarkId::new("new_spec", nodes), |timer| {
+            timer.iter(|| {
+                cpu_milli += 1;
+                assert!(bench.decide(&spec("1g.5gb", 1 + cpu_milli % 100_000)));
+            });
+        });
+        let refused = spec("7g.40gb", 100);
+        group.bench_function(BenchmarkId::new("refused", nodes), |timer| {
+            timer.iter(|| assert!(!bench.decide(&refused)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decisions);
+criterion_main!(benches);
