@@ -22,12 +22,19 @@
     )
 )]
 
+pub mod cache;
 pub mod config;
+pub mod cycle;
 pub mod effect;
+pub mod engine;
 pub mod event;
 pub mod fact;
 pub mod mig;
 pub mod model;
-
+pub mod queue;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod shell;
+pub mod solver;
+
+#[cfg(test)]
+mod fixture;

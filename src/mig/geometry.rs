@@ -192,3 +192,73 @@ fn bare(product: &str) -> &str {
 fn listed<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn check_label(label: &str, expected: Option<&str>) {
+        let found = GpuModel::by_product_label(label);
+        assert_eq!(found.as_ref().map(|model| model.name).ok(), expected, "{label}");
+        if let Err(error) = found {
+            assert!(
+                error.to_string().starts_with(&format!("unknown GPU model `{label}`: known are A100-40GB"))
+            );
+        }
+    }
+
+    #[test]
+    fn product_labels_name_one_model_or_none() {
+        check_label("NVIDIA-A100-SXM4-40GB", Some("A100-40GB"));
+        check_label("A100-SXM4-40GB", Some("A100-40GB"));
+        check_label("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", Some("A100-40GB"));
+        check_label("A100-PCIE-40GB-MIG-1g.5gb.me", Some("A100-40GB"));
+        check_label("NVIDIA-A100-80GB-PCIe-SHARED", Some("A100-80GB"));
+        check_label("NVIDIA-H100-80GB-HBM3-MIG-INVALID", Some("H100-80GB"));
+        check_label("NVIDIA-H100-PCIe", Some("H100-80GB"));
+        check_label("NVIDIA-H100-96GB-HBM3", Some("H100-96GB/GH200-96GB/H20"));
+        check_label("NVIDIA-H100-NVL-MIG-3g.47gb", Some("H100-NVL-94GB"));
+        check_label("NVIDIA-H200-NVL", Some("H200-141GB"));
+        check_label("NVIDIA-H20", Some("H100-96GB/GH200-96GB/H20"));
+        check_label("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", Some("RTX-PRO-6000-96GB"));
+        for unknown in
+            ["", "NVIDIA-", "NVIDIA-H100", "NVIDIA-H100-80GB-HBM3e", "NVIDIA-H2", "Tesla-T4", "NVIDIA-A10"]
+        {
+            check_label(unknown, None);
+        }
+    }
+
+    #[test]
+    fn pci_ids_name_one_model_or_none() {
+        assert_eq!(GpuModel::by_pci(0x20B0_10DE).unwrap().name, "A100-40GB");
+        assert_eq!(GpuModel::by_pci(0x2BB5_10DE).unwrap().name, "RTX-PRO-6000-96GB");
+        let error = GpuModel::by_pci(0x1EB8_10DE).unwrap_err().to_string();
+        assert!(error.starts_with("unknown GPU model `0x1EB810DE`"), "{error}");
+    }
+
+    /// Names, products, PCI ids and profiles identify; every window lies on the axis.
+    #[test]
+    fn the_tables_are_consistent() {
+        fn distinct<T: Ord>(items: impl Iterator<Item = T> + Clone) -> bool {
+            items.clone().collect::<BTreeSet<_>>().len() == items.count()
+        }
+        assert!(distinct(MODELS.iter().map(|model| model.name)));
+        assert!(distinct(MODELS.iter().flat_map(|model| model.products)));
+        assert!(distinct(MODELS.iter().flat_map(|model| model.pci)));
+        for model in &MODELS {
+            assert!(distinct(model.profiles.iter().map(|profile| profile.name)));
+            assert!(distinct(model.profiles.iter().map(|profile| profile.smi_id)));
+            for (index, profile) in (0..).map(ProfileIndex).zip(model.profiles) {
+                assert_eq!(model.profile(profile.name), Ok(profile));
+                assert_eq!(model.index_of(profile.name), Ok(index));
+                for start in profile.starts.iter() {
+                    let window = profile.window(start);
+                    assert_eq!(window.len(), profile.memory_slices);
+                    assert!(window.minus(model.all_slots()).is_empty(), "{model} {} {window}", profile.name);
+                }
+            }
+        }
+    }
+}

@@ -3,9 +3,9 @@
 //! Invariant: a [`Layout`] is legal by construction. Its instances start where their profiles may, share no memory
 //! slice, are not more than a profile's `max`, and do not claim the same media engines.
 //!
-//! Why memory slices are enough: the compute slices of any set that satisfies the placement tables never exceed those
-//! of the GPU (a test enumerates all of them), so there is no second axis to check. `max` binds for the variants with
-//! media engines alone.
+//! Why memory slices and media engines are enough: the compute slices of any set that satisfies the placement tables
+//! never exceed those of the GPU, and a profile's `max` is either the number of its disjoint windows or, for one with
+//! media extensions, 1. A test enumerates all of this for every model, so neither is checked again here.
 //!
 //! Media engines: a GPU has its media extensions once, so `+me` instances exclude one another whatever their size
 //! (the tables give each of them `max` 1; only the exclusion across sizes gives the A30's 19 multisets). `+me.all`
@@ -86,6 +86,11 @@ impl Layout {
         counts
     }
 
+    /// The compute slices of all instances.
+    pub fn compute_slices(&self) -> u8 {
+        self.placements.iter().map(|placement| placement.profile.compute_slices()).sum()
+    }
+
     /// Whether no instance of any profile, variants included, could be added where the others are.
     pub fn is_maximal(&self) -> bool {
         let mut candidates = self.model.profiles.iter().flat_map(|profile| {
@@ -97,8 +102,6 @@ impl Layout {
     /// The slices that `placement` would take, or why it cannot join the instances that are here.
     pub fn admit(&self, placement: Placement) -> Result<Slots, LayoutError> {
         let slots = placement.slots(self.model)?;
-        let geometry = self.model.profile(placement.profile).map_err(PlacementError::from)?;
-        let mut equal = 0;
         for &present in &self.placements {
             if present.slots(self.model)?.overlaps(slots) {
                 return Err(LayoutError::Overlap { model: self.model.name, present, added: placement });
@@ -106,10 +109,6 @@ impl Layout {
             if claim_same_media(present.profile.attribute(), placement.profile.attribute()) {
                 return Err(LayoutError::MediaEngines { model: self.model.name, present, added: placement });
             }
-            equal += u8::from(present.profile == placement.profile);
-        }
-        if equal >= geometry.max {
-            return Err(too_many(self.model, geometry, equal + 1));
         }
         Ok(slots)
     }
@@ -118,11 +117,7 @@ impl Layout {
         let at = self.placements.partition_point(|present| *present < placement);
         self.placements.insert(at, placement);
         self.mask = self.mask.union(slots);
-        debug_assert!(u32::from(self.model.compute_slices) >= self.compute_slices());
-    }
-
-    fn compute_slices(&self) -> u32 {
-        self.placements.iter().map(|placement| u32::from(placement.profile.compute_slices())).sum()
+        debug_assert!(self.compute_slices() <= self.model.compute_slices);
     }
 }
 
@@ -278,7 +273,7 @@ pub fn find_layout(model: &'static GpuModel, counts: &Counts) -> Result<Layout, 
     for (&name, &count) in counts {
         let geometry = model.profile(name).map_err(PlacementError::from)?;
         if count > geometry.max {
-            return Err(too_many(model, geometry, count));
+            return Err(LayoutError::TooMany { model: model.name, profile: name, count, max: geometry.max });
         }
         slices += u32::from(count) * u32::from(geometry.memory_slices);
         wanted.extend(std::iter::repeat_n(geometry, usize::from(count)));
@@ -310,10 +305,176 @@ fn claim_same_media(a: Attribute, b: Attribute) -> bool {
     }
 }
 
-fn too_many(model: &GpuModel, geometry: &ProfileGeometry, count: u8) -> LayoutError {
-    LayoutError::TooMany { model: model.name, profile: geometry.name, count, max: geometry.max }
-}
-
 fn listed(counts: &Counts) -> String {
     counts.iter().map(|(profile, count)| format!("{count}×{profile}")).collect::<Vec<_>>().join(" + ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mig::tables::MODELS;
+
+    fn model(name: &str) -> &'static GpuModel {
+        GpuModel::by_name(name).unwrap()
+    }
+
+    /// Reads `3g.20gb@0 2g.10gb@4`.
+    fn layout(name: &str, text: &str) -> Result<Layout, LayoutError> {
+        let placements = text.split_whitespace().map(|word| {
+            let (profile, start) = word.split_once('@').unwrap();
+            Placement::new(profile.parse().unwrap(), start.parse().unwrap())
+        });
+        Layout::new(model(name), placements)
+    }
+
+    /// Reads `2x1g.5gb 1x3g.20gb`.
+    fn counts(text: &str) -> Counts {
+        let count = |word: &str| {
+            let (count, profile) = word.split_once('x').unwrap();
+            (profile.parse().unwrap(), count.parse().unwrap())
+        };
+        text.split_whitespace().map(count).collect()
+    }
+
+    fn check_refused(name: &str, placements: &str, expected: &str) {
+        let error = layout(name, placements).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_coexist_is_refused_by_name() {
+        check_refused("A100-40GB", "1g.5gb@5 3g.20gb@4", "3g.20gb@4 overlaps 1g.5gb@5 on A100-40GB");
+        check_refused("A100-40GB", "4g.20gb@4", "`4g.20gb` starts at 0");
+        check_refused("A100-40GB", "1g.5gb+me@0 1g.5gb+me@1", "claim the same media engines");
+        check_refused("A30-24GB", "1g.6gb+me@0 2g.12gb+me@2", "2g.12gb+me@2 and 1g.6gb+me@0 claim");
+        check_refused("RTX-PRO-6000-96GB", "1g.24gb@0 2g.48gb+me.all@6", "claim the same media engines");
+        check_refused("RTX-PRO-6000-96GB", "1g.24gb@1", "starts at 0,3,6,9");
+        check_refused("A100-40GB", "1g.6gb@1", "A100-40GB has no profile `1g.6gb`");
+    }
+
+    fn check_legal(name: &str, placements: &str, mask: u16, maximal: bool) {
+        let layout = layout(name, placements).unwrap();
+        assert_eq!((layout.mask().bits(), layout.is_maximal()), (mask, maximal), "{layout}");
+    }
+
+    #[test]
+    fn what_can_coexist_knows_its_mask() {
+        check_legal("A100-40GB", "", 0, false);
+        check_legal("A100-40GB", "2g.10gb@4 4g.20gb@0", 0b0011_1111, false);
+        check_legal("A100-40GB", "3g.20gb@4 3g.20gb@0", 0b1111_1111, true);
+        check_legal("A100-40GB", "4g.20gb@0 2g.10gb@4 1g.5gb+me@6", 0b0111_1111, true);
+        check_legal("A30-24GB", "1g.6gb+me@0 2g.12gb@2", 0b1101, false);
+        check_legal("RTX-PRO-6000-96GB", "1g.24gb+me@3 1g.24gb-me@0 2g.48gb+gfx@6", 0xFFF, true);
+        check_legal("RTX-PRO-6000-96GB", "2g.48gb+me.all@0 2g.48gb-me@6", 0xFFF, true);
+    }
+
+    fn check_enumeration(model: &'static GpuModel, variants: Variants, expected: [usize; 4]) {
+        let table = enumerate_layouts(model, variants);
+        let distinct: BTreeSet<_> = table.layouts().iter().collect();
+        assert_eq!(distinct.len(), table.layouts().len());
+        let found = [
+            table.layouts().len(),
+            table.maximal().count(),
+            table.multisets().len(),
+            table.maximal_multisets().len(),
+        ];
+        assert_eq!(found, expected, "{model} {variants:?}");
+    }
+
+    #[test]
+    fn every_model_has_the_known_number_of_layouts() {
+        for model in &MODELS {
+            let base = if model.memory_slices == 8 { [722, 78, 77, 38] } else { [25, 5, 9, 4] };
+            check_enumeration(model, Variants::Base, base);
+        }
+    }
+
+    #[test]
+    fn variants_multiply_the_counts() {
+        for model in MODELS.iter().filter(|model| model.name != "RTX-PRO-6000-96GB") {
+            let table = enumerate_layouts(model, Variants::All);
+            let found = (table.multisets().len(), table.maximal_multisets().len());
+            assert_eq!(found, if model.memory_slices == 8 { (127, 64) } else { (19, 8) }, "{model}");
+        }
+    }
+
+    /// Why [`Layout::admit`] checks neither compute slices nor `max`.
+    #[test]
+    fn memory_slices_and_media_bound_compute_slices_and_counts() {
+        for model in &MODELS {
+            for layout in enumerate_layouts(model, Variants::All).layouts() {
+                assert!(layout.compute_slices() <= model.compute_slices, "{layout}");
+            }
+            for profile in model.profiles {
+                let media = claim_same_media(profile.name.attribute(), profile.name.attribute());
+                let bound = if media { 1 } else { disjoint_windows(profile) };
+                assert_eq!(profile.max, bound, "{model} {}", profile.name);
+            }
+        }
+    }
+
+    fn disjoint_windows(profile: &ProfileGeometry) -> u8 {
+        let (mut taken, mut windows) = (Slots::EMPTY, 0);
+        while let Some(start) = profile.free_starts(taken).iter().next() {
+            taken = taken.union(profile.window(start));
+            windows += 1;
+        }
+        windows
+    }
+
+    #[test]
+    fn find_layout_agrees_with_the_enumeration() {
+        for model in &MODELS {
+            let multisets = enumerate_layouts(model, Variants::All).multisets();
+            for wanted in &multisets {
+                assert_eq!(find_layout(model, wanted).unwrap().counts(), *wanted);
+            }
+        }
+    }
+
+    fn check_found(name: &str, wanted: &str, expected: &str) {
+        let found = find_layout(model(name), &counts(wanted));
+        assert_eq!(found.map_or_else(|error| error.to_string(), |layout| layout.to_string()), expected);
+    }
+
+    #[test]
+    fn find_layout_places_or_refuses() {
+        check_found("A100-40GB", "", "-");
+        check_found("A100-40GB", "2x1g.5gb 1x2g.10gb 1x3g.20gb", "1g.5gb@0 1g.5gb@1 2g.10gb@2 3g.20gb@4");
+        check_found("A100-40GB", "1x4g.20gb 1x3g.20gb", "4g.20gb@0 3g.20gb@4");
+        check_found(
+            "A100-40GB",
+            "3x4g.20gb",
+            "3 instances of `4g.20gb` on one A100-40GB: at most 1 are possible",
+        );
+        check_found(
+            "A100-40GB",
+            "1x4g.20gb 4x1g.5gb",
+            "4×1g.5gb + 1×4g.20gb do not fit together on one A100-40GB: ask for fewer or smaller instances",
+        );
+        check_found(
+            "A30-24GB",
+            "1x1g.10gb",
+            "A30-24GB has no profile `1g.10gb`: it has 1g.6gb, 1g.6gb+me, 2g.12gb, 2g.12gb+me, 4g.24gb",
+        );
+    }
+
+    proptest! {
+        /// Whatever is asked for is found exactly when the enumeration has it.
+        #[test]
+        fn no_feasible_counts_are_refused(which in 0..MODELS.len(), asked in prop::collection::vec(0u8..4, 11)) {
+            let model = &MODELS[which];
+            let asked: Counts = model.profiles.iter().map(|profile| profile.name).zip(asked).collect();
+            let present: Counts = asked.iter().filter(|(_, n)| **n > 0).map(|(p, n)| (*p, *n)).collect();
+            let feasible =
+                present.is_empty() || enumerate_layouts(model, Variants::All).multisets().contains(&present);
+            let found = find_layout(model, &asked);
+            prop_assert_eq!(found.is_ok(), feasible);
+            if let Ok(layout) = found {
+                prop_assert_eq!(layout.counts(), present);
+            }
+        }
+    }
 }

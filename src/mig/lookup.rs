@@ -6,7 +6,7 @@
 //! Which instances hold the occupied slices is not part of the key. The one thing that hides is media engines: before
 //! an instance with `+me` or `+me.all` is created, ask [`Layout::admit`](super::Layout::admit) as well.
 //!
-//! Size: per profile and mask 2 + 1 + 1 bytes, plus one byte per mask for the stranded slices. That is 7.3 kB for an
+//! Size: per profile and mask 2 + 1 + 1 bytes, plus one byte per mask for the stranded slices. That is 7.4 kB for an
 //! eight-slice model (7 profiles, 256 masks), 0.3 kB for the A30 and 184 kB for the RTX PRO 6000 (11 profiles, 4,096
 //! masks).
 
@@ -126,4 +126,72 @@ fn best(model: &GpuModel, profiles: &[ProfileGeometry], worth: fn(&ProfileGeomet
         best[usize::from(mask.bits())] = most.unwrap_or(0);
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mig::layout::{Variants, enumerate_layouts};
+    use crate::mig::tables::MODELS;
+
+    /// What the tables say of one profile: free starts, instances, uncovered slices, and stranded slices of the mask.
+    fn check(model: &str, occupied: u16, profile: &str, expected: (&str, u8, u8, u8)) {
+        let model = GpuModel::by_name(model).unwrap();
+        let (table, occupied) = (OccupancyTable::new(model), Slots::from_bits(occupied));
+        let profile = model.index_of(profile.parse().unwrap()).unwrap();
+        let found = (
+            table.free_starts(occupied, profile).to_string(),
+            table.max_instances(occupied, profile),
+            table.uncovered(occupied, profile),
+            table.stranded(occupied),
+        );
+        assert_eq!(found, (expected.0.to_owned(), expected.1, expected.2, expected.3));
+    }
+
+    #[test]
+    fn known_situations() {
+        check("A100-40GB", 0, "1g.5gb", ("0-6", 7, 1, 0));
+        check("A100-40GB", 0, "2g.10gb", ("0,2,4", 3, 2, 0));
+        // A 1g in each half leaves six free slices and no 3g; the 1g pairs beside them stay usable.
+        check("A100-40GB", 0b0001_0001, "3g.20gb", ("", 0, 6, 0));
+        // Slice 7 alone is of use to nobody.
+        check("A100-40GB", 0b0111_1111, "1g.5gb", ("", 0, 1, 1));
+        check("A100-40GB", 0b0000_1111, "1g.5gb+me", ("4-6", 1, 1, 0));
+        check("RTX-PRO-6000-96GB", 0b111, "2g.48gb", ("6", 1, 3, 0));
+        check("RTX-PRO-6000-96GB", 0b1000, "1g.24gb", ("0,6,9", 3, 2, 2));
+    }
+
+    #[test]
+    fn full_and_out_of_range_masks_are_safe() {
+        for model in &MODELS {
+            let table = OccupancyTable::new(model);
+            let all = Slots::from_bits(u16::MAX);
+            assert_eq!((table.free(all), table.stranded(all)), (0, 0));
+            assert_eq!(table.max_instances(all, ProfileIndex(0)), 0);
+        }
+    }
+
+    /// The tables against the enumerated layouts: for every mask, the best layout that avoids it.
+    #[test]
+    fn the_tables_agree_with_the_enumeration() {
+        for model in MODELS.iter().filter(|model| ["A100-40GB", "A30-24GB"].contains(&model.name)) {
+            let table = OccupancyTable::new(model);
+            let layouts = enumerate_layouts(model, Variants::Base);
+            for mask in masks(model) {
+                let fitting = || layouts.layouts().iter().filter(|layout| !layout.mask().overlaps(mask));
+                let packed = fitting().map(|layout| layout.mask().len()).max().unwrap_or(0);
+                assert_eq!(table.stranded(mask), table.free(mask) - packed, "{model} {mask}");
+                for (index, profile) in (0..).map(ProfileIndex).zip(model.profiles) {
+                    let count = |counts: crate::mig::Counts| counts.get(&profile.name).copied().unwrap_or(0);
+                    let most = fitting().map(|layout| count(layout.counts())).max().unwrap_or(0);
+                    if profile.name.is_base() {
+                        assert_eq!(table.max_instances(mask, index), most, "{model} {mask} {}", profile.name);
+                    }
+                    let uncovered = table.uncovered(mask, index);
+                    let none = table.free_starts(mask, index).is_empty();
+                    assert!(if none { uncovered == table.free(mask) } else { uncovered < table.free(mask) });
+                }
+            }
+        }
+    }
 }

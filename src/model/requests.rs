@@ -36,7 +36,7 @@ impl PodRequests {
         for init in &self.init_containers {
             let mut together = sidecars.clone();
             together.add(&init.requests);
-            total.max(&together);
+            total.raise_to(&together);
             if init.sidecar {
                 sidecars = together;
             }
@@ -45,10 +45,11 @@ impl PodRequests {
         for container in &self.containers {
             running.add(&container.requests);
         }
-        total.max(&running);
+        total.raise_to(&running);
         total.cpu_milli = self.pod_level.0.unwrap_or(total.cpu_milli);
         total.memory = self.pod_level.1.unwrap_or(total.memory);
         total.add(&self.overhead);
+        total.cut();
         total.pods = 1;
         total
     }
@@ -59,7 +60,9 @@ mod tests {
     use super::*;
 
     fn cpu(cpu_milli: u64) -> Resources {
-        Resources { cpu_milli, ..Resources::default() }
+        let mut resources = Resources::default();
+        resources.cpu_milli = cpu_milli;
+        resources
     }
 
     /// `text` lists containers: `100` an ordinary one, `i100` an init container, `s100` a sidecar, `o100` overhead, `p100` the
@@ -67,7 +70,8 @@ mod tests {
     fn check(text: &str, expected_milli: u64) {
         let mut pod = PodRequests::default();
         for word in text.split_whitespace() {
-            let (kind, amount) = word.split_at(word.len() - word.trim_start_matches(char::is_alphabetic).len());
+            let (kind, amount) =
+                word.split_at(word.len() - word.trim_start_matches(char::is_alphabetic).len());
             let requests = cpu(amount.parse().unwrap());
             match kind {
                 "" => pod.containers.push(ContainerRequests { requests, sidecar: false }),
@@ -77,7 +81,7 @@ mod tests {
                 _ => pod.pod_level.0 = Some(requests.cpu_milli),
             }
         }
-        assert_eq!(pod.total(), Resources { pods: 1, ..cpu(expected_milli) }, "{text}");
+        assert_eq!((pod.total().cpu_milli, pod.total().pods), (expected_milli, 1), "{text}");
     }
 
     #[test]

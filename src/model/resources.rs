@@ -1,6 +1,6 @@
 //! Amounts of resources: what a pod asks for, what a node offers, what is taken.
 //!
-//! Invariant: amounts are never negative and never above [`MAX_QUANTITY`] a pod, so sums over a node's pods cannot wrap.
+//! Invariant: amounts are never negative and never above [`MAX_QUANTITY`] a pod, so sums over a node's pods never wrap.
 //! Extended resources keep the exact name the API uses: kubelet compares names as text, so an alias that a human would accept
 //! (`mig-7g.79gb` for `mig-7g.80gb`) must not be accepted here.
 
@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The largest amount of anything that one pod or node is taken to ask for or offer: 2^50 (a PiB, or 10^12 cores). Larger
-/// values are cut to it where they are read; 2^14 pods of that size still fit into 64 bits.
+/// values are cut to it where they are read; 2^13 pods of that size still fit into 64 bits, beyond which sums saturate.
 pub const MAX_QUANTITY: u64 = 1 << 50;
 
 /// The name of an extended resource such as `nvidia.com/mig-1g.5gb` or `hugepages-2Mi`.
@@ -78,13 +78,13 @@ impl Resources {
 
     /// Adds every amount of `other`.
     pub fn add(&mut self, other: &Resources) {
-        self.cpu_milli += other.cpu_milli;
-        self.memory += other.memory;
-        self.ephemeral_storage += other.ephemeral_storage;
-        self.pods += other.pods;
+        self.cpu_milli = self.cpu_milli.saturating_add(other.cpu_milli);
+        self.memory = self.memory.saturating_add(other.memory);
+        self.ephemeral_storage = self.ephemeral_storage.saturating_add(other.ephemeral_storage);
+        self.pods = self.pods.saturating_add(other.pods);
         for (name, amount) in &other.extended {
             match self.position(name) {
-                Ok(at) => self.extended[at].1 += amount,
+                Ok(at) => self.extended[at].1 = self.extended[at].1.saturating_add(*amount),
                 Err(at) => self.extended.insert(at, (name.clone(), *amount)),
             }
         }
@@ -106,8 +106,8 @@ impl Resources {
         }
     }
 
-    /// The larger amount of each resource.
-    pub fn max(&mut self, other: &Resources) {
+    /// Raises every amount to that of `other` where that is larger.
+    pub fn raise_to(&mut self, other: &Resources) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);
         self.ephemeral_storage = self.ephemeral_storage.max(other.ephemeral_storage);
@@ -118,6 +118,14 @@ impl Resources {
                 Err(at) => self.extended.insert(at, (name.clone(), *amount)),
             }
         }
+    }
+
+    /// Cuts every amount to [`MAX_QUANTITY`].
+    pub fn cut(&mut self) {
+        self.cpu_milli = self.cpu_milli.min(MAX_QUANTITY);
+        self.memory = self.memory.min(MAX_QUANTITY);
+        self.ephemeral_storage = self.ephemeral_storage.min(MAX_QUANTITY);
+        self.extended.iter_mut().for_each(|(_, amount)| *amount = (*amount).min(MAX_QUANTITY));
     }
 
     fn position(&self, name: &ResourceName) -> Result<usize, usize> {
@@ -152,16 +160,18 @@ mod tests {
         assert_eq!(of(0, &[("nvidia.com/gpu", 0)]).extended(), &[]);
         assert_eq!(of(0, &[("a", u64::MAX)]).get(&"a".into()), MAX_QUANTITY);
         let mut sum = Resources::default();
-        for _ in 0..1 << 14 {
+        for _ in 0..1 << 15 {
             sum.add(&of(MAX_QUANTITY, &[("a", MAX_QUANTITY)]));
         }
-        assert_eq!(sum.cpu_milli, MAX_QUANTITY << 14);
+        assert_eq!((sum.cpu_milli, sum.get(&"a".into())), (u64::MAX, u64::MAX));
+        sum.cut();
+        assert_eq!(sum, of(MAX_QUANTITY, &[("a", MAX_QUANTITY)]));
     }
 
     #[test]
     fn max_is_by_resource() {
         let mut largest = of(100, &[("a", 1), ("b", 9)]);
-        largest.max(&of(50, &[("a", 2), ("c", 3)]));
+        largest.raise_to(&of(50, &[("a", 2), ("c", 3)]));
         assert_eq!(largest, of(100, &[("a", 2), ("b", 9), ("c", 3)]));
     }
 }

@@ -78,7 +78,9 @@ mod tests {
         assert!(!toleration(Some("gpu"), Some("h100"), None).tolerates(&no_schedule));
         assert!(!toleration(Some("cpu"), None, None).tolerates(&no_schedule));
         assert!(!toleration(None, None, Some(TaintEffect::NoExecute)).tolerates(&no_schedule));
-        assert!(toleration(None, None, Some(TaintEffect::NoExecute)).tolerates(&taint(TaintEffect::NoExecute)));
+        assert!(
+            toleration(None, None, Some(TaintEffect::NoExecute)).tolerates(&taint(TaintEffect::NoExecute))
+        );
         assert!(!taint(TaintEffect::PreferNoSchedule).is_hard());
     }
 }

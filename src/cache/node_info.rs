@@ -1,0 +1,221 @@
+//! One node and what is taken of it.
+//!
+//! Invariants: `requested`, the host ports, the GPUs' layouts and the free slices are always what the node and its pods make
+//! them. Where a pod holds MIG instances at places nobody told us, the node's slots are *unaccounted* and count as taken:
+//! two pods on one slice are worse than a slice unused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Generation;
+use crate::mig::{Layout, ProfileName};
+use crate::model::{
+    DevicePlacement, HostPort, Node, NodeName, Partitioning, Pod, PodSpec, PodUid, Resources,
+};
+
+/// A node's entry in the cache.
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    pub(super) generation: Generation,
+    name: NodeName,
+    node: Option<Node>,
+    pods: BTreeMap<PodUid, Occupant>,
+    requested: Resources,
+    host_ports: Vec<HostPort>,
+    gpus: Vec<Layout>,
+    unaccounted: usize,
+    free_slices: u64,
+}
+
+/// What one pod holds.
+#[derive(Clone, Debug)]
+struct Occupant {
+    spec: Arc<PodSpec>,
+    placements: Vec<DevicePlacement>,
+    /// Whether all of its placements are in `gpus`.
+    accounted: bool,
+}
+
+impl Default for NodeInfo {
+    fn default() -> NodeInfo {
+        NodeInfo {
+            generation: Generation::default(),
+            name: NodeName::from(""),
+            node: None,
+            pods: BTreeMap::new(),
+            requested: Resources::default(),
+            host_ports: Vec::new(),
+            gpus: Vec::new(),
+            unaccounted: 0,
+            free_slices: 0,
+        }
+    }
+}
+
+impl NodeInfo {
+    /// The node's name, known or lingering.
+    pub fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// The node; `None` if only pods on it are known.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// The generation of its last change.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// What its pods take.
+    pub fn requested(&self) -> &Resources {
+        &self.requested
+    }
+
+    /// The host ports its pods take.
+    pub fn host_ports(&self) -> &[HostPort] {
+        &self.host_ports
+    }
+
+    /// The instances on each of its GPUs, where they are created on demand; empty elsewhere.
+    pub fn gpus(&self) -> &[Layout] {
+        &self.gpus
+    }
+
+    /// Whether instances exist on its GPUs at places that nobody told us.
+    pub fn has_unaccounted_instances(&self) -> bool {
+        self.unaccounted > 0
+    }
+
+    /// Memory slices of MIG instances (on demand: of GPUs) that no pod holds.
+    pub fn free_slices(&self) -> u64 {
+        self.free_slices
+    }
+
+    /// Number of pods counted here.
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// The pods counted here, with the instances chosen for them.
+    pub fn pods(&self) -> impl Iterator<Item = (&PodUid, &PodSpec, &[DevicePlacement])> {
+        self.pods.iter().map(|(uid, pod)| (uid, &*pod.spec, &*pod.placements))
+    }
+
+    /// The instances chosen for a pod counted here.
+    pub(super) fn placements_of(&self, uid: &PodUid) -> &[DevicePlacement] {
+        self.pods.get(uid).map_or(&[], |pod| &pod.placements)
+    }
+
+    /// Whether `pod` is counted here with just what it holds now. Instances that the API does not repeat count as unchanged.
+    pub(super) fn holds_same(&self, pod: &Pod) -> bool {
+        self.pods.get(&pod.id.uid).is_some_and(|held| {
+            held.spec == pod.spec && (pod.placements.is_empty() || held.placements == pod.placements)
+        })
+    }
+
+    pub(super) fn set_name(&mut self, name: NodeName) {
+        self.name = name;
+    }
+
+    pub(super) fn set_node(&mut self, node: Option<Node>) {
+        let gpus = match node.as_ref().map(|node| &node.partitioning) {
+            Some(&Partitioning::OnDemand { model, gpus }) => vec![Layout::empty(model); usize::from(gpus)],
+            _ => Vec::new(),
+        };
+        self.node = node;
+        self.gpus = gpus;
+        self.unaccounted = 0;
+        for pod in self.pods.values_mut() {
+            pod.accounted = place(&mut self.gpus, &pod.spec, &pod.placements);
+            self.unaccounted += usize::from(!pod.accounted);
+        }
+        self.count_free_slices();
+    }
+
+    pub(super) fn insert(&mut self, pod: &Pod, placements: &[DevicePlacement]) {
+        self.requested.add(&pod.spec.requests);
+        self.host_ports.extend(pod.spec.host_ports.iter().cloned());
+        let accounted = place(&mut self.gpus, &pod.spec, placements);
+        self.unaccounted += usize::from(!accounted);
+        let occupant = Occupant { spec: Arc::clone(&pod.spec), placements: placements.to_vec(), accounted };
+        self.pods.insert(pod.id.uid.clone(), occupant);
+        self.count_free_slices();
+    }
+
+    pub(super) fn remove(&mut self, uid: &PodUid) {
+        let Some(pod) = self.pods.remove(uid) else { return };
+        self.requested.subtract(&pod.spec.requests);
+        for port in &pod.spec.host_ports {
+            if let Some(at) = self.host_ports.iter().position(|taken| taken == port) {
+                self.host_ports.swap_remove(at);
+            }
+        }
+        if pod.accounted {
+            displace(&mut self.gpus, &pod.placements);
+        } else {
+            self.unaccounted -= 1;
+        }
+        self.count_free_slices();
+    }
+
+    fn count_free_slices(&mut self) {
+        self.free_slices = match &self.node {
+            Some(node) if self.gpus.is_empty() => free_instance_slices(node, &self.requested),
+            _ => self.gpus.iter().map(|gpu| u64::from(gpu.model().memory_slices - gpu.mask().len())).sum(),
+        };
+    }
+}
+
+/// Memory slices of the instances that a node advertises and no pod holds.
+fn free_instance_slices(node: &Node, requested: &Resources) -> u64 {
+    let free = |(name, offered): &(_, u64)| {
+        let profile = ProfileName::from_resource(crate::model::ResourceName::as_str(name))?.ok()?;
+        Some(offered.saturating_sub(requested.get(name)) * memory_slices(node, profile))
+    };
+    node.allocatable.extended().iter().filter_map(free).sum()
+}
+
+/// Memory slices of a profile on the node's model; where the model is unknown its compute slices stand in.
+fn memory_slices(node: &Node, profile: ProfileName) -> u64 {
+    let known = node.gpu_model.and_then(|model| model.profile(profile).ok());
+    u64::from(known.map_or(profile.compute_slices(), |geometry| geometry.memory_slices))
+}
+
+/// Enters a pod's instances into the GPUs. All or none: `false` if a place is missing, does not exist or is taken, and then
+/// nothing has changed. A node without GPUs cut on demand has nothing to enter.
+fn place(gpus: &mut [Layout], spec: &PodSpec, placements: &[DevicePlacement]) -> bool {
+    if gpus.is_empty() || spec.mig.is_empty() {
+        return true;
+    }
+    let wanted: u64 = spec.mig.iter().map(|request| request.count).sum();
+    if wanted != placements.len() as u64 {
+        return false;
+    }
+    for (done, instance) in placements.iter().enumerate() {
+        let Some(gpu) = gpus.get_mut(usize::from(instance.gpu)) else {
+            displace(gpus, &placements[..done]);
+            return false;
+        };
+        match gpu.clone().with(instance.placement) {
+            Ok(larger) => *gpu = larger,
+            Err(_) => {
+                displace(gpus, &placements[..done]);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Takes instances out that were entered before.
+fn displace(gpus: &mut [Layout], placements: &[DevicePlacement]) {
+    for instance in placements {
+        if let Some(gpu) = gpus.get_mut(usize::from(instance.gpu))
+            && let Ok(smaller) = gpu.clone().without(instance.placement)
+        {
+            *gpu = smaller;
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The predicates that a node must satisfy, in kube-scheduler's order and with its rules.
+//!
+//! Invariant: a filter looks at one node and the pod, nothing else. That is what lets rankings be kept per node and waiting
+//! pods be woken by the one node that changed.
+//!
+//! There is no filter for `spec.nodeName`: an unbound pod cannot carry one, and whoever wants one node by name uses
+//! `matchFields`, which is part of node affinity.
+
+use super::diagnosis::Reason;
+use super::score::{FragmentationTables, Scoring, placements};
+use crate::cache::NodeInfo;
+use crate::model::{MigConfigState, Node, Partitioning, PodSpec, ResourceName, Taint, TaintEffect};
+
+/// The taint that a cordon stands for; a pod that tolerates it may go to a cordoned node.
+const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether the node can take the pod.
+pub fn feasible(tables: &FragmentationTables, pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
+    passes_all_but_slots(pod, info, node) && has_free_slots(tables, pod, info, node)
+}
+
+/// Everything but the search for free slots, which scoring makes anyway. The cheapest and most selective checks come first.
+pub(super) fn passes_all_but_slots(pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
+    pod.unsupported.is_empty()
+        && fits(pod, info, node)
+        && !is_cordoned(pod, node)
+        && is_settled(pod, node)
+        && untolerated_taint(pod, node).is_none()
+        && pod.selector.matches(node.name.as_str(), &node.labels)
+        && has_free_ports(pod, info)
+}
+
+/// Why the node cannot take the pod: the reasons of the first filter that rejects it, in kube-scheduler's order. Empty if it
+/// can.
+pub(super) fn rejections(
+    tables: &FragmentationTables,
+    pod: &PodSpec,
+    info: &NodeInfo,
+    node: &Node,
+) -> Vec<Reason> {
+    if is_cordoned(pod, node) {
+        return vec![Reason::Cordoned];
+    }
+    if untolerated_taint(pod, node).is_some() {
+        return vec![Reason::UntoleratedTaint];
+    }
+    if !pod.selector.matches(node.name.as_str(), &node.labels) {
+        return vec![Reason::NodeAffinity];
+    }
+    if !has_free_ports(pod, info) {
+        return vec![Reason::HostPorts];
+    }
+    let short = shortages(pod, info, node);
+    if !short.is_empty() {
+        return short;
+    }
+    if let MigConfigState::Unsettled(state) = &node.mig_config_state
+        && !is_settled(pod, node)
+    {
+        return vec![Reason::MigConfigUnsettled(state.clone())];
+    }
+    if !has_free_slots(tables, pod, info, node) {
+        let unaccounted = info.has_unaccounted_instances();
+        return vec![if unaccounted { Reason::UnaccountedInstances } else { Reason::no_free_slot(pod) }];
+    }
+    Vec::new()
+}
+
+fn is_cordoned(pod: &PodSpec, node: &Node) -> bool {
+    let taint =
+        || Taint { key: UNSCHEDULABLE_TAINT.into(), value: "".into(), effect: TaintEffect::NoSchedule };
+    node.unschedulable && !pod.tolerates(&taint())
+}
+
+fn untolerated_taint<'a>(pod: &PodSpec, node: &'a Node) -> Option<&'a Taint> {
+    node.taints.iter().find(|taint| taint.is_hard() && !pod.tolerates(taint))
+}
+
+fn has_free_ports(pod: &PodSpec, info: &NodeInfo) -> bool {
+    pod.host_ports.iter().all(|port| !info.host_ports().iter().any(|taken| taken.conflicts(port)))
+}
+
+/// While a layout changes the device plugin is stopped and what the node offers is out of date; kubelet would reject the pod.
+fn is_settled(pod: &PodSpec, node: &Node) -> bool {
+    !matches!(node.mig_config_state, MigConfigState::Unsettled(_)) || !pod.needs_gpu()
+}
+
+/// The four resources that every node has: name, what the pod asks for, what the node offers, what is taken.
+fn basic<'a>(pod: &'a PodSpec, info: &'a NodeInfo, node: &'a Node) -> [(&'static str, u64, u64, u64); 3] {
+    let (wanted, offered, taken) = (&pod.requests, &node.allocatable, info.requested());
+    [
+        ("cpu", wanted.cpu_milli, offered.cpu_milli, taken.cpu_milli),
+        ("memory", wanted.memory, offered.memory, taken.memory),
+        ("ephemeral-storage", wanted.ephemeral_storage, offered.ephemeral_storage, taken.ephemeral_storage),
+    ]
+}
+
+fn exceeds(wanted: u64, offered: u64, taken: u64) -> bool {
+    wanted > 0 && wanted > offered.saturating_sub(taken)
+}
+
+/// MIG instances that are created on demand are no resource that the node counts; the slots decide.
+fn is_counted(pod: &PodSpec, node: &Node, name: &ResourceName) -> bool {
+    matches!(node.partitioning, Partitioning::Fixed)
+        || !pod.mig.iter().any(|request| request.resource == *name)
+}
+
+fn fits(pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
+    info.requested().pods < node.allocatable.pods
+        && basic(pod, info, node).iter().all(|&(_, wanted, offered, taken)| !exceeds(wanted, offered, taken))
+        && pod.requests.extended().iter().all(|(name, wanted)| {
+            !is_counted(pod, node, name)
+                || !exceeds(*wanted, node.allocatable.get(name), info.requested().get(name))
+        })
+}
+
+/// Every resource that the node is short of. kube-scheduler names them all, not the first alone.
+fn shortages(pod: &PodSpec, info: &NodeInfo, node: &Node) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if info.requested().pods >= node.allocatable.pods {
+        reasons.push(Reason::TooManyPods);
+    }
+    for (name, wanted, offered, taken) in basic(pod, info, node) {
+        if exceeds(wanted, offered, taken) {
+            reasons.push(Reason::Insufficient(ResourceName::from(name)));
+        }
+    }
+    for (name, wanted) in pod.requests.extended() {
+        if is_counted(pod, node, name)
+            && exceeds(*wanted, node.allocatable.get(name), info.requested().get(name))
+        {
+            reasons.push(Reason::Insufficient(name.clone()));
+        }
+    }
+    reasons
+}
+
+fn has_free_slots(tables: &FragmentationTables, pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
+    matches!(node.partitioning, Partitioning::Fixed)
+        || pod.mig.is_empty()
+        || placements(tables, Scoring::BestFit, pod, info).is_some()
+}

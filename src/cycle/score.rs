@@ -1,0 +1,136 @@
+//! Which of the nodes that can take a pod is best: least fragmentation, then best fit.
+//!
+//! Invariant: scores are whole numbers compared field by field, lower is better, so that a choice is the same on every
+//! machine and a tie is decided by the node's position.
+
+use std::collections::BTreeMap;
+
+use crate::cache::NodeInfo;
+use crate::mig::GpuModel;
+use crate::model::{DevicePlacement, Node, Partitioning, PodSpec};
+use crate::solver::fitting::{Fitting, Preference, fit};
+use crate::solver::fragmentation::{DemandMix, FragmentationTable};
+
+/// How nodes are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scoring {
+    /// Least demand-weighted fragmentation, then best fit.
+    LeastFragmentation,
+    /// Best fit alone: the fullest GPU, then the fullest node. A baseline.
+    BestFit,
+    /// The emptiest node, as kube-scheduler prefers it by default. A baseline.
+    Spread,
+}
+
+impl Scoring {
+    fn preference(self) -> Preference {
+        match self {
+            Scoring::LeastFragmentation => Preference::LeastFragmentation,
+            Scoring::BestFit => Preference::FullestGpu,
+            Scoring::Spread => Preference::EmptiestGpu,
+        }
+    }
+}
+
+/// How well a node suits a pod; lower is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// 1 if a pod without need of a GPU would take CPU and memory of a node that has one.
+    spoils_gpu: u8,
+    /// Rise of fragmentation in 1/1024 slices.
+    fragmentation: i64,
+    /// Slices left free where the pod goes: on its GPUs, or among the node's instances.
+    free_slices: i64,
+    /// CPU and memory left free on the node, each in 1/1024 of what it offers, added.
+    free_share: i64,
+}
+
+/// The fragmentation tables of every GPU model whose instances are created on demand.
+#[derive(Clone, Debug, Default)]
+pub struct FragmentationTables {
+    by_model: BTreeMap<&'static GpuModel, FragmentationTable>,
+}
+
+impl FragmentationTables {
+    /// Makes sure that a model's table exists.
+    pub fn add(&mut self, model: &'static GpuModel, mix: &DemandMix) {
+        self.by_model.entry(model).or_insert_with(|| FragmentationTable::new(model, mix));
+    }
+
+    /// Takes over another mix of demand. Returns whether there was any table to change.
+    pub fn reweigh(&mut self, mix: &DemandMix) -> bool {
+        self.by_model.values_mut().for_each(|table| table.reweigh(mix));
+        !self.by_model.is_empty()
+    }
+
+    /// The table of a model that was added.
+    pub fn get(&self, model: &'static GpuModel) -> Option<&FragmentationTable> {
+        self.by_model.get(model)
+    }
+}
+
+/// Finds room for the pod's MIG instances on a node, or says that there is none. Where they exist already, kubelet's device
+/// plugin chooses and the answer is an empty list.
+fn fitting(
+    tables: &FragmentationTables,
+    scoring: Scoring,
+    pod: &PodSpec,
+    info: &NodeInfo,
+) -> Option<Fitting> {
+    let on_demand = match info.node()?.partitioning {
+        Partitioning::OnDemand { model, .. } if !pod.mig.is_empty() => Some(model),
+        _ => None,
+    };
+    let Some(model) = on_demand else {
+        let taken: u64 =
+            pod.mig.iter().map(|request| request.count * u64::from(request.profile.compute_slices())).sum();
+        let free_slices = info.free_slices().saturating_sub(taken);
+        return Some(Fitting { placements: Vec::new(), fragmentation: 0, free_slices });
+    };
+    if info.has_unaccounted_instances() {
+        return None;
+    }
+    fit(tables.get(model)?, scoring.preference(), info.gpus(), &pod.mig)
+}
+
+/// The instances to create for the pod on a node, empty where they exist already; `None` if there is no room.
+pub(super) fn placements(
+    tables: &FragmentationTables,
+    scoring: Scoring,
+    pod: &PodSpec,
+    info: &NodeInfo,
+) -> Option<Vec<DevicePlacement>> {
+    fitting(tables, scoring, pod, info).map(|fitting| fitting.placements)
+}
+
+/// Scores a node that can take the pod; `None` if its GPUs cannot after all.
+pub(super) fn score(
+    tables: &FragmentationTables,
+    scoring: Scoring,
+    pod: &PodSpec,
+    info: &NodeInfo,
+    node: &Node,
+) -> Option<Score> {
+    let fitting = fitting(tables, scoring, pod, info)?;
+    let free = |taken: u64, wanted: u64, offered: u64| {
+        // Amounts are below 2^64 / 1024 (see `MAX_QUANTITY`), and offered is what one node has.
+        let left = offered.saturating_sub(taken).saturating_sub(wanted);
+        i64::try_from(left.saturating_mul(1024) / offered.max(1)).unwrap_or(i64::MAX)
+    };
+    let (taken, wanted, offered) = (info.requested(), &pod.requests, &node.allocatable);
+    let free_share = free(taken.cpu_milli, wanted.cpu_milli, offered.cpu_milli)
+        + free(taken.memory, wanted.memory, offered.memory);
+    let free_slices = i64::try_from(fitting.free_slices).unwrap_or(i64::MAX);
+    let spoils_gpu = u8::from(!pod.needs_gpu() && has_gpu(info, node));
+    Some(match scoring {
+        Scoring::LeastFragmentation => {
+            Score { spoils_gpu, fragmentation: fitting.fragmentation, free_slices, free_share }
+        }
+        Scoring::BestFit => Score { spoils_gpu, fragmentation: 0, free_slices, free_share },
+        Scoring::Spread => Score { spoils_gpu: 0, fragmentation: 0, free_slices: 0, free_share: -free_share },
+    })
+}
+
+fn has_gpu(info: &NodeInfo, node: &Node) -> bool {
+    !info.gpus().is_empty() || node.allocatable.extended().iter().any(|(name, _)| name.is_nvidia())
+}

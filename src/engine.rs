@@ -1,0 +1,308 @@
+//! The pure engine: everything it learns is an [`Event`], everything it wants done an [`Effect`].
+//!
+//! Invariants:
+//! - No clock, no I/O, no randomness, no iteration in an order that could differ: the same sequence of `(Time, Event)` gives
+//!   the same effects, in a cluster, in a simulation and in a replay.
+//! - Decisions are taken in [`Event::Tick`] alone, and only once everything has been listed ([`Event::Synced`]): what is not
+//!   known yet may hold the very slice that looks free.
+//! - A pod is assumed on its node in the same step in which its bind is asked for, so the next decision already counts it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cache::{Cache, NodeIndex};
+use crate::cycle::{Decision, FragmentationTables, Rankings, Scoring, decide, feasible};
+use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
+use crate::event::{BindOutcome, Event};
+use crate::fact::{Fact, QueueCause, QueueName};
+use crate::model::{DevicePlacement, Node, NodeName, Partitioning, Pod, PodUid, Time};
+use crate::queue::{Move, Queue, QueuedPod};
+use crate::solver::fragmentation::DemandMix;
+
+/// For so long the explanation of a verdict is given to further pods of the same spec without looking at the nodes again.
+/// The verdict itself is always exact; only its counts per reason may be this old.
+const EXPLANATION_AGE: Duration = Duration::from_secs(1);
+
+/// The mix of demand is taken over by the fragmentation tables after so many MIG pods.
+const MIX_INTERVAL: u64 = 256;
+
+/// What an operator decides about the engine.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Pods that name it are ours.
+    pub scheduler_name: Arc<str>,
+    /// Back-off after a pod's first failed attempt; it doubles with each.
+    pub initial_backoff: Duration,
+    /// Its upper limit.
+    pub max_backoff: Duration,
+    /// How nodes are compared.
+    pub scoring: Scoring,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            scheduler_name: "mig-scheduler".into(),
+            initial_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(10),
+            scoring: Scoring::LeastFragmentation,
+        }
+    }
+}
+
+/// See the module's comment.
+#[derive(Debug)]
+pub struct Engine {
+    scheduler_name: Arc<str>,
+    synced: bool,
+    cache: Cache,
+    queue: Queue,
+    mix: DemandMix,
+    requests_seen: u64,
+    tables: FragmentationTables,
+    rankings: Rankings,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    pub fn new(options: Options) -> Engine {
+        Engine {
+            scheduler_name: options.scheduler_name,
+            synced: false,
+            cache: Cache::default(),
+            queue: Queue::new(options.initial_backoff, options.max_backoff),
+            mix: DemandMix::default(),
+            requests_seen: 0,
+            tables: FragmentationTables::default(),
+            rankings: Rankings::new(options.scoring),
+        }
+    }
+
+    /// The cluster as the engine sees it.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The pods that are not bound yet.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// How many pods are in each part of the queue.
+    pub fn queue_lengths(&self) -> [(QueueName, usize); 4] {
+        self.queue.lengths()
+    }
+
+    /// When the next [`Event::Tick`] is worth sending: a time in the past while pods are ready, `None` while nothing is due.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.queue.next_ready().filter(|_| self.synced)
+    }
+
+    /// Takes in one event and appends what is to be done.
+    pub fn step(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Synced => self.synced = true,
+            Event::NodeApplied(node) => self.apply_node(now, node, effects),
+            Event::NodeDeleted(name) => self.cache.delete_node(&name),
+            Event::PodApplied(pod) => self.apply_pod(now, pod, effects),
+            Event::PodDeleted(uid) => self.delete_pod(now, &uid, effects),
+            Event::BindFinished { uid, node, outcome } => {
+                self.finish_bind(now, &uid, &node, outcome, effects)
+            }
+            Event::Tick { budget } => self.tick(now, budget, effects),
+        }
+    }
+
+    fn apply_node(&mut self, now: Time, node: Node, effects: &mut Vec<Effect>) {
+        if let Partitioning::OnDemand { model, .. } = node.partitioning {
+            self.tables.add(model, &self.mix);
+        }
+        let changed = self.cache.apply_node(node);
+        self.wake(now, changed, QueueCause::NodeChange, effects);
+    }
+
+    fn apply_pod(&mut self, now: Time, pod: Pod, effects: &mut Vec<Effect>) {
+        if pod.finished {
+            return self.delete_pod(now, &pod.id.uid, effects);
+        }
+        if let Some(node) = &pod.node {
+            let freed = self.cache.apply_pod(&pod, node);
+            self.settle(&pod);
+            return self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
+        }
+        if pod.scheduler_name != self.scheduler_name {
+            return;
+        }
+        let known = self.queue.get(&pod.id.uid);
+        if pod.terminating && !known.is_some_and(QueuedPod::is_in_flight) {
+            drop(self.queue.remove(&pod.id.uid));
+            return;
+        }
+        if self.cache.node_of(&pod.id.uid).is_some() && known.is_none() {
+            // Bound already; this is an echo from before the bind.
+            return;
+        }
+        let moved = self.queue.apply(now, pod);
+        record_moves(moved, effects);
+    }
+
+    /// The watch shows a pod bound. While our own bind of it is in flight its entry stays for the answer that will come.
+    fn settle(&mut self, pod: &Pod) {
+        let awaited = self.queue.get(&pod.id.uid).is_some_and(QueuedPod::is_in_flight);
+        if !awaited {
+            drop(self.queue.remove(&pod.id.uid));
+        }
+    }
+
+    fn delete_pod(&mut self, now: Time, uid: &PodUid, effects: &mut Vec<Effect>) {
+        drop(self.queue.remove(uid));
+        let freed = self.cache.remove_pod(uid);
+        self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
+    }
+
+    fn finish_bind(
+        &mut self,
+        now: Time,
+        uid: &PodUid,
+        node: &NodeName,
+        outcome: BindOutcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let message = match outcome {
+            BindOutcome::Bound => return self.conclude(now, uid, node, effects),
+            BindOutcome::Gone => "the pod is gone".to_owned(),
+            BindOutcome::BoundElsewhere(ref other) => {
+                format!("the pod was bound to {other} by somebody else")
+            }
+            BindOutcome::Refused(ref reason) => reason.clone(),
+        };
+        if let Some(pod) = self.queue.get(uid).map(|queued| queued.pod.clone()) {
+            effects.push(Effect::Fact(Fact::BindFailed {
+                pod: pod.id.clone(),
+                node: node.clone(),
+                message: message.clone(),
+            }));
+            let retry = matches!(outcome, BindOutcome::Refused(_)) && !pod.terminating && !self.is_bound(uid);
+            if retry { self.retry(now, &pod, &message, effects) } else { drop(self.queue.remove(uid)) }
+        }
+        let freed = self.cache.is_assumed(uid).then(|| self.cache.remove_pod(uid)).flatten();
+        self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
+    }
+
+    /// The API server confirmed a bind. A pod that was deleted meanwhile needs no word about it.
+    fn conclude(&mut self, now: Time, uid: &PodUid, node: &NodeName, effects: &mut Vec<Effect>) {
+        let Some(queued) = self.queue.remove(uid) else { return };
+        let (pod, attempts, waited) = (queued.pod.id, queued.attempts, now.since(queued.since));
+        effects.push(Effect::ReportScheduled { pod: pod.clone(), node: node.clone() });
+        effects.push(Effect::Fact(Fact::PodBound { pod, node: node.clone(), attempts, waited }));
+    }
+
+    fn retry(&mut self, now: Time, pod: &Pod, message: &str, effects: &mut Vec<Effect>) {
+        let message: Arc<str> = format!("binding rejected: {message}").into();
+        let publish = self.queue.retry(&pod.id.uid, now, Arc::clone(&message));
+        record_moves(Some((QueueName::Backoff, QueueCause::ScheduleAttemptFailure)), effects);
+        effects.push(report(pod, UnschedulableReason::SchedulerError, &message, publish));
+    }
+
+    /// Whether the watch has shown the pod bound.
+    fn is_bound(&self, uid: &PodUid) -> bool {
+        self.cache.node_of(uid).is_some() && !self.cache.is_assumed(uid)
+    }
+
+    fn tick(&mut self, now: Time, budget: usize, effects: &mut Vec<Effect>) {
+        if !self.synced {
+            return;
+        }
+        for _ in 0..self.queue.flush_backoff(now) {
+            record_moves(Some((QueueName::Active, QueueCause::BackoffComplete)), effects);
+        }
+        for _ in 0..budget {
+            let Some(pod) = self.queue.pop().map(|queued| queued.pod.clone()) else { return };
+            self.try_pod(now, &pod, effects);
+        }
+    }
+
+    fn try_pod(&mut self, now: Time, pod: &Pod, effects: &mut Vec<Effect>) {
+        self.observe_demand(pod);
+        if let Some((message, decided)) = self.queue.verdict(&pod.spec)
+            && now.since(decided) < EXPLANATION_AGE
+        {
+            let message = Arc::clone(message);
+            return self.put_off(now, decided, pod, message, effects);
+        }
+        match decide(&self.cache, &self.tables, &mut self.rankings, &pod.spec) {
+            Decision::Place { node, placements, feasible } => {
+                self.assume(pod, node, placements, feasible, effects)
+            }
+            Decision::Unschedulable(diagnosis) => {
+                self.put_off(now, now, pod, diagnosis.to_string().into(), effects);
+            }
+        }
+    }
+
+    fn assume(
+        &mut self,
+        pod: &Pod,
+        at: NodeIndex,
+        placements: Vec<DevicePlacement>,
+        feasible: usize,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.cache.assume(pod, at, &placements);
+        let node = self.cache.at(at).name().clone();
+        effects.push(Effect::Fact(Fact::PodAssumed { pod: pod.id.clone(), node: node.clone(), feasible }));
+        effects.push(Effect::Bind(Binding { pod: pod.id.clone(), node, placements }));
+    }
+
+    fn put_off(&mut self, now: Time, decided: Time, pod: &Pod, message: Arc<str>, effects: &mut Vec<Effect>) {
+        let publish = self.queue.wait(&pod.id.uid, now, decided, Arc::clone(&message));
+        record_moves(Some((QueueName::Unschedulable, QueueCause::ScheduleAttemptFailure)), effects);
+        if publish {
+            effects.push(report(pod, UnschedulableReason::Unschedulable, &message, publish));
+        }
+        effects
+            .push(Effect::Fact(Fact::PodUnschedulable { pod: pod.id.clone(), message: message.to_string() }));
+    }
+
+    /// Counts each pod's request once, at its first attempt, and lets the tables follow the mix now and then.
+    fn observe_demand(&mut self, pod: &Pod) {
+        let first = self.queue.get(&pod.id.uid).is_some_and(|queued| queued.attempts == 1);
+        if !first || pod.spec.mig.is_empty() {
+            return;
+        }
+        for request in &pod.spec.mig {
+            self.mix.observe(request.profile, request.count);
+        }
+        self.requests_seen += 1;
+        if self.requests_seen.is_multiple_of(MIX_INTERVAL) && self.tables.reweigh(&self.mix) {
+            self.rankings.clear();
+        }
+    }
+
+    /// Something may have become free on a node: whoever it can take now need not wait any longer.
+    fn wake(&mut self, now: Time, node: Option<NodeIndex>, cause: QueueCause, effects: &mut Vec<Effect>) {
+        let Some(at) = node else { return };
+        let info = self.cache.at(at);
+        let Some(node) = info.node() else { return };
+        let tables = &self.tables;
+        let moved = self.queue.wake(now, |spec| feasible(tables, spec, info, node));
+        record_moves(moved.into_iter().map(|queue| (queue, cause)), effects);
+    }
+}
+
+fn report(pod: &Pod, reason: UnschedulableReason, message: &Arc<str>, publish: bool) -> Effect {
+    Effect::ReportUnschedulable(UnschedulableReport {
+        pod: pod.id.clone(),
+        generation: pod.generation,
+        reason,
+        message: message.to_string(),
+        publish,
+    })
+}
+
+fn record_moves(moves: impl IntoIterator<Item = Move>, effects: &mut Vec<Effect>) {
+    effects.extend(moves.into_iter().map(|(queue, cause)| Effect::Fact(Fact::PodQueued { queue, cause })));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! The pods of ours that are not bound yet, in the order in which they will be tried.
+//!
+//! ```text
+//!             created, gates lifted              no node takes it
+//!   Gated ─────────────────────────► Active ──────────────────────► Waiting (unschedulable)
+//!                                    ▲    │ a node does                │ a node changed so that it can take it
+//!                    back-off ended  │    ▼                            │
+//!                                 Backoff ◄── the bind failed ──┐      │ (at once if its back-off is over)
+//!                                    ▲                        InFlight │
+//!                                    └─────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - Waiting pods are kept by spec, and a spec that has waiting pods is one that *no node can take now*: whatever changes a
+//!   node for the better calls [`Queue::wake`], which moves every spec that this node can take. Hence no pod waits for a
+//!   periodic flush, none is woken by an event that cannot help it, and a pod whose equal already waits needs no look at the
+//!   nodes.
+//! - Nothing is lost while a pod is in flight: a bind that fails puts it into back-off, whence it is tried again whatever
+//!   happened meanwhile; a change of the pod itself is stored; its deletion takes it out, and the late answer finds nobody.
+//! - Order is priority, then age, then arrival. It never depends on how often a pod was tried.
+//!
+//! Bound: one entry per unbound pod of ours in the API server.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fact::{QueueCause, QueueName};
+use crate::model::{Pod, PodSpec, PodUid, Time};
+
+/// Place in the order: higher priority first, then older, then earlier seen (which no two pods share).
+type Rank = (Reverse<i32>, Time, u64);
+
+/// A pod on its way to a node.
+#[derive(Clone, Debug)]
+pub struct QueuedPod {
+    /// The pod as last seen.
+    pub pod: Pod,
+    /// How often it has been tried.
+    pub attempts: u32,
+    /// When it was first ready to be tried.
+    pub since: Time,
+    /// The last message reported on it.
+    pub reported: Option<Arc<str>>,
+    rank: Rank,
+    place: Place,
+    /// When its present back-off ends.
+    ready: Time,
+}
+
+impl QueuedPod {
+    /// Whether it has been taken from the queue and its attempt has not ended.
+    pub fn is_in_flight(&self) -> bool {
+        self.place == Place::InFlight
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Gated,
+    Active,
+    Backoff,
+    Waiting,
+    InFlight,
+}
+
+/// The waiting pods of one spec.
+#[derive(Debug)]
+struct Class {
+    message: Arc<str>,
+    decided: Time,
+    pods: BTreeMap<Rank, PodUid>,
+}
+
+/// A pod that moved, for the metrics.
+pub type Move = (QueueName, QueueCause);
+
+/// See the module's comment.
+#[derive(Debug)]
+pub struct Queue {
+    initial_backoff: Duration,
+    max_backoff: Duration,
+    pods: BTreeMap<PodUid, QueuedPod>,
+    active: BTreeMap<Rank, PodUid>,
+    backoff: BTreeMap<(Time, Rank), PodUid>,
+    waiting: BTreeMap<Arc<PodSpec>, Class>,
+    arrivals: u64,
+    gated: usize,
+    in_flight: usize,
+}
+
+impl Queue {
+    /// An empty queue. The n-th failure of a pod makes it wait `initial · 2^(n-1)`, at most `max`.
+    pub fn new(initial_backoff: Duration, max_backoff: Duration) -> Queue {
+        Queue {
+            initial_backoff,
+            max_backoff,
+            pods: BTreeMap::new(),
+            active: BTreeMap::new(),
+            backoff: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            arrivals: 0,
+            gated: 0,
+            in_flight: 0,
+        }
+    }
+
+    /// How many pods are in each part, those in flight left out.
+    pub fn lengths(&self) -> [(QueueName, usize); 4] {
+        let waiting = self.pods.len() - self.active.len() - self.backoff.len() - self.gated - self.in_flight;
+        [
+            (QueueName::Active, self.active.len()),
+            (QueueName::Backoff, self.backoff.len()),
+            (QueueName::Unschedulable, waiting),
+            (QueueName::Gated, self.gated),
+        ]
+    }
+
+    /// A pod by uid.
+    pub fn get(&self, uid: &PodUid) -> Option<&QueuedPod> {
+        self.pods.get(uid)
+    }
+
+    /// The pods in order of uid.
+    pub fn pods(&self) -> impl Iterator<Item = (&QueuedPod, Option<QueueName>)> {
+        self.pods.values().map(|queued| (queued, queued.place.queue()))
+    }
+
+    /// Takes in a pod that appeared or changed.
+    pub fn apply(&mut self, now: Time, pod: Pod) -> Option<Move> {
+        let Some(known) = self.pods.get_mut(&pod.id.uid) else { return Some(self.enter(now, pod)) };
+        let spec_changed = known.pod.spec != pod.spec;
+        let ungated = known.place == Place::Gated && !pod.gated;
+        let uid = pod.id.uid.clone();
+        if known.place == Place::InFlight || !(spec_changed || ungated) {
+            known.pod = pod;
+            return None;
+        }
+        self.withdraw(&uid);
+        let known = self.pods.get_mut(&uid)?;
+        known.pod = pod;
+        if known.pod.gated {
+            self.put(&uid, Place::Gated);
+            return None;
+        }
+        if ungated {
+            known.since = now;
+        }
+        let cause = if ungated { QueueCause::PodAdd } else { QueueCause::PodUpdate };
+        Some((self.ready(now, &uid), cause))
+    }
+
+    /// Takes out a pod: it is bound, gone, or somebody else's now.
+    pub fn remove(&mut self, uid: &PodUid) -> Option<QueuedPod> {
+        self.withdraw(uid);
+        self.pods.remove(uid).inspect(|pod| self.in_flight -= usize::from(pod.place == Place::InFlight))
+    }
+
+    /// Makes every pod whose back-off is over ready to be tried.
+    pub fn flush_backoff(&mut self, now: Time) -> usize {
+        let mut moved = 0;
+        while let Some(first) = self.backoff.first_entry()
+            && first.key().0 <= now
+        {
+            let uid = first.remove();
+            self.put(&uid, Place::Active);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Takes the next pod to try; it is in flight until one of [`Queue::remove`], [`Queue::wait`] and [`Queue::retry`].
+    pub fn pop(&mut self) -> Option<&QueuedPod> {
+        let (_, uid) = self.active.pop_first()?;
+        let queued = self.pods.get_mut(&uid)?;
+        queued.attempts = queued.attempts.saturating_add(1);
+        queued.place = Place::InFlight;
+        self.in_flight += 1;
+        Some(queued)
+    }
+
+    /// If pods with this spec wait, no node can take another: the message they were given, and when.
+    pub fn verdict(&self, spec: &Arc<PodSpec>) -> Option<(&Arc<str>, Time)> {
+        self.waiting.get(spec).map(|class| (&class.message, class.decided))
+    }
+
+    /// No node takes the pod in flight: it waits until one can. Returns whether the message is new to this pod.
+    pub fn wait(&mut self, uid: &PodUid, now: Time, decided: Time, message: Arc<str>) -> bool {
+        let Some(queued) = self.pods.get_mut(uid) else { return false };
+        let class = self.waiting.entry(Arc::clone(&queued.pod.spec)).or_insert_with(|| Class {
+            message: Arc::clone(&message),
+            decided,
+            pods: BTreeMap::new(),
+        });
+        class.message = Arc::clone(&message);
+        class.decided = decided;
+        let new = queued.reported.as_ref() != Some(&message);
+        queued.reported = Some(message);
+        self.fail(uid, now, Place::Waiting);
+        new
+    }
+
+    /// The bind of the pod in flight failed: it is tried again after its back-off. Returns whether the message is new to it.
+    pub fn retry(&mut self, uid: &PodUid, now: Time, message: Arc<str>) -> bool {
+        let Some(queued) = self.pods.get_mut(uid) else { return false };
+        let new = queued.reported.as_ref() != Some(&message);
+        queued.reported = Some(message);
+        self.fail(uid, now, Place::Backoff);
+        new
+    }
+
+    /// A node changed: makes the pods of every waiting spec that it can take ready again.
+    pub fn wake(&mut self, now: Time, can_take: impl Fn(&PodSpec) -> bool) -> Vec<QueueName> {
+        let woken: Vec<_> = self.waiting.keys().filter(|spec| can_take(spec)).cloned().collect();
+        let classes = woken.iter().filter_map(|spec| self.waiting.remove(spec));
+        let uids: Vec<_> = classes.flat_map(|class| class.pods.into_values()).collect();
+        uids.iter().map(|uid| self.ready(now, uid)).collect()
+    }
+
+    /// When the next pod becomes ready: now (zero) while some are, else at the end of the earliest back-off.
+    pub fn next_ready(&self) -> Option<Time> {
+        if !self.active.is_empty() {
+            return Some(Time::ZERO);
+        }
+        self.backoff.first_key_value().map(|((ready, _), _)| *ready)
+    }
+
+    fn enter(&mut self, now: Time, pod: Pod) -> Move {
+        self.arrivals += 1;
+        let uid = pod.id.uid.clone();
+        let place = if pod.gated { Place::Gated } else { Place::Active };
+        let queued = QueuedPod {
+            rank: (Reverse(pod.priority), pod.created, self.arrivals),
+            attempts: 0,
+            since: now,
+            reported: None,
+            place,
+            ready: now,
+            pod,
+        };
+        self.pods.insert(uid.clone(), queued);
+        self.put(&uid, place);
+        (if place == Place::Gated { QueueName::Gated } else { QueueName::Active }, QueueCause::PodAdd)
+    }
+
+    /// Counts a failed attempt and puts the pod into `place` with the back-off that this makes.
+    fn fail(&mut self, uid: &PodUid, now: Time, place: Place) {
+        let Some(queued) = self.pods.get_mut(uid) else { return };
+        debug_assert_eq!(queued.place, Place::InFlight, "{} was not being tried", queued.pod.id);
+        let doublings = queued.attempts.saturating_sub(1).min(31);
+        queued.ready = now + self.initial_backoff.saturating_mul(1 << doublings).min(self.max_backoff);
+        self.in_flight -= 1;
+        self.put(uid, place);
+    }
+
+    /// Puts a pod where it can be tried: at once, or when its back-off ends.
+    fn ready(&mut self, now: Time, uid: &PodUid) -> QueueName {
+        let over = self.pods.get(uid).is_none_or(|queued| queued.ready <= now);
+        self.put(uid, if over { Place::Active } else { Place::Backoff });
+        if over { QueueName::Active } else { QueueName::Backoff }
+    }
+
+    /// Enters a pod, which is in no part, into one.
+    fn put(&mut self, uid: &PodUid, place: Place) {
+        let Some(queued) = self.pods.get_mut(uid) else { return };
+        queued.place = place;
+        let uid = uid.clone();
+        match place {
+            Place::Gated => self.gated += 1,
+            Place::Active => drop(self.active.insert(queued.rank, uid)),
+            Place::Backoff => drop(self.backoff.insert((queued.ready, queued.rank), uid)),
+            Place::Waiting => {
+                if let Some(class) = self.waiting.get_mut(&queued.pod.spec) {
+                    class.pods.insert(queued.rank, uid);
+                }
+            }
+            Place::InFlight => self.in_flight += 1,
+        }
+    }
+
+    /// Takes a pod out of the part it is in. A pod in flight is in none.
+    fn withdraw(&mut self, uid: &PodUid) {
+        let Some(queued) = self.pods.get(uid) else { return };
+        match queued.place {
+            Place::Gated => self.gated -= 1,
+            Place::Active => drop(self.active.remove(&queued.rank)),
+            Place::Backoff => drop(self.backoff.remove(&(queued.ready, queued.rank))),
+            Place::Waiting => {
+                if let Some(class) = self.waiting.get_mut(&queued.pod.spec) {
+                    class.pods.remove(&queued.rank);
+                    if class.pods.is_empty() {
+                        self.waiting.remove(&queued.pod.spec);
+                    }
+                }
+            }
+            Place::InFlight => {}
+        }
+    }
+}
+
+impl Place {
+    fn queue(self) -> Option<QueueName> {
+        match self {
+            Place::Gated => Some(QueueName::Gated),
+            Place::Active => Some(QueueName::Active),
+            Place::Backoff => Some(QueueName::Backoff),
+            Place::Waiting => Some(QueueName::Unschedulable),
+            Place::InFlight => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,6 @@
+//! What MIG instances can be made of the free slices, and what is lost by making them in the wrong place.
+//!
+//! Pure: tables over occupancy masks, no search that depends on time.
+
+pub mod fitting;
+pub mod fragmentation;

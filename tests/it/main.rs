@@ -1,0 +1,4 @@
+//! Integration tests, in one binary so that the library is linked once.
+
+mod mig_inputs;
+mod mig_tables;
