@@ -23,6 +23,7 @@
 )]
 
 pub mod cache;
+pub mod cli;
 pub mod config;
 pub mod cycle;
 pub mod effect;

@@ -6,8 +6,11 @@
 use std::fmt;
 use std::path::Path;
 
-/// The longest a quoted value or a path may be before it is cut; a name in Kubernetes has at most 253 characters.
-const QUOTE_LIMIT: usize = 256;
+/// The longest a quoted value or a place may be before it is cut: enough to find it again.
+const QUOTE_LIMIT: usize = 100;
+
+/// The longest a whole problem may be; a quoted value beside the list of all known fields needs half of it.
+const PROBLEM_LIMIT: usize = 1000;
 
 /// Why a configuration was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +26,12 @@ pub struct ConfigError {
 impl ConfigError {
     /// A field whose value is refused.
     pub(super) fn at(at: impl fmt::Display, problem: impl fmt::Display) -> Self {
-        ConfigError { file: String::new(), at: one_line(at), problem: one_line(problem) }
+        let part = |text: String, limit| one_line(&cut(&text, limit));
+        ConfigError {
+            file: String::new(),
+            at: part(at.to_string(), QUOTE_LIMIT),
+            problem: part(problem.to_string(), PROBLEM_LIMIT),
+        }
     }
 
     /// The file or the document as a whole is refused.
@@ -33,7 +41,7 @@ impl ConfigError {
 
     /// The same error with the file's name in front.
     pub(super) fn in_file(mut self, path: &Path) -> Self {
-        self.file = one_line(path.display());
+        self.file = one_line(&path.display().to_string());
         self
     }
 }
@@ -47,20 +55,20 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// A value as the error quotes it: strings in quotes, long ones cut.
-pub(super) fn quote(value: &str) -> String {
-    format!("{:?}", cut(value))
+/// A text as the error quotes it.
+pub(super) fn quote(text: &str) -> String {
+    format!("{:?}", cut(text, QUOTE_LIMIT))
 }
 
 /// The text with control characters escaped.
-fn one_line(text: impl fmt::Display) -> String {
+fn one_line(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.to_string().chars().map(escape).collect()
+    text.chars().map(escape).collect()
 }
 
 /// The beginning of a long text.
-pub(super) fn cut(text: &str) -> String {
-    match text.char_indices().nth(QUOTE_LIMIT) {
+fn cut(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

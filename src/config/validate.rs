@@ -66,11 +66,11 @@ fn leader_election(wire: v1alpha1::LeaderElection) -> Result<LeaderElection, Con
     if lease > MAX_LEASE {
         return refuse(field("leaseDuration"), wire.lease_duration, "is too long; write at most 1h");
     }
-    if lease.subsec_nanos() != 0 || lease.is_zero() {
+    if lease.is_zero() || lease.subsec_nanos() != 0 {
         return refuse(
             field("leaseDuration"),
             wire.lease_duration,
-            "is not a whole number of seconds above zero",
+            "is not a number of whole seconds; write for example 15s",
         );
     }
     if renew >= lease {

@@ -1,4 +1,7 @@
 //! Integration tests, in one binary so that the library is linked once.
 
+mod architecture;
+mod cli;
+mod config;
 mod mig_inputs;
 mod mig_tables;

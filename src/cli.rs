@@ -1,0 +1,82 @@
+//! The command line: one subcommand a file.
+//!
+//! Invariant: results go to stdout, everything else to stderr, and the exit code says how it ended: 0 done, 1 failed,
+//! 2 usage or invalid configuration. A reader that closes its pipe early is no failure.
+
+mod config;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use crate::config::{ConfigError, LogFormat};
+
+/// The exit code of a refused configuration; clap ends with the same for wrong usage.
+const INVALID: u8 = 2;
+
+/// The end of the help text.
+const EXAMPLES: &str = "\
+Examples:
+  mig-scheduler config default > scheduler-config.yaml
+      a complete file to start from
+  mig-scheduler config check scheduler-config.yaml
+      says what is wrong with it, if anything
+
+Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
+
+/// A Kubernetes scheduler for NVIDIA GPUs that are cut into MIG instances.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Form of the log on stderr; overrides logging.format of the configuration file.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check, print or describe the configuration file.
+    #[command(subcommand)]
+    Config(config::Command),
+}
+
+impl Cli {
+    /// Runs the subcommand, reports its error on stderr and returns the exit code.
+    pub fn run(self) -> ExitCode {
+        match self.dispatch() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                // Nobody is left to tell when stderr is closed; the exit code still says it.
+                let _ = writeln!(io::stderr(), "error: {error:#}");
+                exit_code(&error)
+            }
+        }
+    }
+
+    fn dispatch(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Config(command) => print(&command.run()?),
+        }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    match error.chain().any(|cause| cause.is::<ConfigError>()) {
+        true => ExitCode::from(INVALID),
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Writes a command's result to stdout.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
+    }
+}
