@@ -3,5 +3,6 @@
 mod architecture;
 mod cli;
 mod config;
+mod manifests;
 mod mig_inputs;
 mod mig_tables;
