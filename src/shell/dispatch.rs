@@ -232,12 +232,9 @@ impl Dispatcher {
         }
     }
 
-    /// Events that wait to be written.
-    pub fn events_waiting(&self) -> usize {
-        match &self.lanes {
-            Lanes::Open { events, .. } => events.waiting(),
-            Lanes::Dry { .. } => 0,
-        }
+    /// Takes no more effects; whether there are lanes whose tasks now finish what they have.
+    pub fn close(&mut self) -> bool {
+        matches!(std::mem::replace(&mut self.lanes, Lanes::Dry { finished: Vec::new() }), Lanes::Open { .. })
     }
 }
 
