@@ -4,6 +4,7 @@
 //! 2 usage or invalid configuration. A reader that closes its pipe early is no failure.
 
 mod config;
+mod run;
 mod simulate;
 
 use std::io::{self, Write};
@@ -20,6 +21,8 @@ const INVALID: u8 = 2;
 /// The end of the help text.
 const EXAMPLES: &str = "\
 Examples:
+  mig-scheduler run --config scheduler-config.yaml
+      the scheduler
   mig-scheduler config default > scheduler-config.yaml
       a complete file to start from
   mig-scheduler config check scheduler-config.yaml
@@ -43,6 +46,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the scheduler.
+    Run(run::Command),
     /// Check, print or describe the configuration file.
     #[command(subcommand)]
     Config(config::Command),
@@ -65,6 +70,7 @@ impl Cli {
 
     fn dispatch(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Run(command) => command.run(self.log_format),
             Command::Config(command) => print(&command.run()?),
             Command::Simulate(arguments) => {
                 let outcome = arguments.run()?;

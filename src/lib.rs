@@ -33,6 +33,8 @@ pub mod fact;
 pub mod mig;
 pub mod model;
 pub mod queue;
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
+pub mod shell;
 pub mod sim;
 pub mod solver;
 

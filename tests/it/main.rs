@@ -4,6 +4,7 @@ mod architecture;
 mod checker;
 mod cli;
 mod config;
+mod manifests;
 mod mig_inputs;
 mod mig_tables;
 mod simulate;

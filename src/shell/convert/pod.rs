@@ -1,0 +1,641 @@
+//! Pods.
+//!
+//! Invariant: an unbound pod is read completely or refused. A bound pod holds its node's resources whether we can read it
+//! or not, so there an amount that cannot be read counts as the largest possible: the node takes nothing more, rather than
+//! too much.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use super::wire::{Amounts, ContainerView, PodView, PortView, RequirementView, TermView, TolerationView};
+use super::{ConvertError, Interner, resources};
+use crate::mig::ProfileName;
+use crate::model::{
+    ContainerRequests, HostPort, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm, Operator, Pod,
+    PodId, PodRequests, PodSpec, PodUid, Protocol, Requirement, Resources, TaintEffect, Time, Toleration,
+    Unsupported,
+};
+use crate::shell::clock;
+
+/// What the API server assumes when a pod names no scheduler.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// A pod that asks for something in a way that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pod cannot be read: {error}")]
+pub struct Unreadable {
+    /// The pod.
+    pub pod: PodId,
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// The first field that cannot be read.
+    pub error: ConvertError,
+}
+
+/// What the pod's `PodScheduled` condition says, by fingerprint: enough to tell whether writing another would change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether its status is `False`: if so, its transition time stays as it is.
+    pub is_false: bool,
+    fingerprint: u64,
+}
+
+impl Condition {
+    /// The condition that a report writes.
+    pub fn not_scheduled(reason: &str, message: &str, generation: i64) -> Condition {
+        let mut hasher = DefaultHasher::new();
+        (reason, message, generation).hash(&mut hasher);
+        Condition { is_false: true, fingerprint: hasher.finish() }
+    }
+}
+
+/// The pod's `PodScheduled` condition, where it has one.
+pub fn condition(view: &PodView) -> Option<Condition> {
+    let found = view.status.conditions.iter().flatten().find(|condition| condition.kind == "PodScheduled")?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let said = Condition::not_scheduled(
+        &text(&found.reason),
+        &text(&found.message),
+        found.observed_generation.unwrap_or_default(),
+    );
+    Some(Condition { is_false: found.status == "False", ..said })
+}
+
+/// Whether the engine needs to know the pod: it is to be scheduled by us, or it takes something of a node.
+pub fn is_ours_or_bound(view: &PodView, scheduler_name: &str) -> bool {
+    bound_to(view).is_some()
+        || view.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER) == scheduler_name
+}
+
+/// The pod's name and uid.
+pub fn pod_id(view: &PodView, interner: &mut Interner) -> PodId {
+    let meta = &view.metadata;
+    PodId {
+        namespace: interner.text(meta.namespace.as_deref().unwrap_or_default()),
+        name: meta.name.as_deref().unwrap_or_default().into(),
+        uid: PodUid::from(meta.uid.as_deref().unwrap_or_default()),
+    }
+}
+
+/// The pod of this name as the model has it.
+pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result<Pod, Box<Unreadable>> {
+    let node = bound_to(view).map(|name| interner.text(name).into());
+    let generation = view.metadata.generation.unwrap_or_default();
+    let mut reader = Reader { interner, first_error: None };
+    let spec = reader.spec(view);
+    if let (None, Some(error)) = (&node, reader.first_error) {
+        return Err(Box::new(Unreadable { pod: id, generation, error }));
+    }
+    Ok(Pod {
+        id,
+        scheduler_name: interner.text(view.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER)),
+        node,
+        priority: view.spec.priority.unwrap_or_default(),
+        created: view.metadata.creation_timestamp.as_ref().map_or(Time::ZERO, |t| clock::from_timestamp(t.0)),
+        spec: interner.spec(spec),
+        gated: view.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+        terminating: view.metadata.deletion_timestamp.is_some(),
+        finished: matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        generation,
+        placements: Vec::new(),
+    })
+}
+
+fn bound_to(view: &PodView) -> Option<&str> {
+    view.spec.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Reads a spec to its end and remembers the first field that it could not read.
+struct Reader<'a> {
+    interner: &'a mut Interner,
+    first_error: Option<ConvertError>,
+}
+
+impl Reader<'_> {
+    fn fail(&mut self, field: impl Into<String>, value: &str, problem: impl ToString) {
+        self.first_error.get_or_insert_with(|| ConvertError::new(field, value, problem));
+    }
+
+    fn text(&mut self, text: &str) -> Arc<str> {
+        self.interner.text(text)
+    }
+
+    fn spec(&mut self, view: &PodView) -> PodSpec {
+        let requests = self.requests(view);
+        PodSpec {
+            mig: mig_requests(&requests),
+            requests,
+            selector: self.selector(view),
+            tolerations: self.tolerations(view.spec.tolerations.as_deref().unwrap_or_default()),
+            host_ports: self.host_ports(view),
+            unsupported: unsupported(view),
+        }
+    }
+
+    fn requests(&mut self, view: &PodView) -> Resources {
+        let spec = &view.spec;
+        let mut parts = PodRequests::default();
+        for (at, container) in spec.containers.iter().enumerate() {
+            parts.containers.push(self.container(&format!("containers[{at}]"), container));
+        }
+        for (at, container) in spec.init_containers.iter().flatten().enumerate() {
+            parts.init_containers.push(self.container(&format!("initContainers[{at}]"), container));
+        }
+        parts.overhead = self.amounts("spec.overhead", spec.overhead.as_ref());
+        parts.pod_level =
+            self.pod_level(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
+        cut(parts.total())
+    }
+
+    fn container(&mut self, path: &str, container: &ContainerView) -> ContainerRequests {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        ContainerRequests {
+            requests: self.amounts(&format!("spec.{path}.resources.requests"), requests),
+            sidecar: is_sidecar(container),
+        }
+    }
+
+    fn pod_level(&mut self, requests: Option<&Amounts>) -> (Option<u64>, Option<u64>) {
+        let amounts = self.amounts("spec.resources.requests", requests);
+        let stated = |name| requests.is_some_and(|requests| requests.contains_key(name));
+        (stated("cpu").then_some(amounts.cpu_milli), stated("memory").then_some(amounts.memory))
+    }
+
+    fn amounts(&mut self, path: &str, amounts: Option<&Amounts>) -> Resources {
+        let first_error = &mut self.first_error;
+        let mut read = resources(amounts, self.interner, |name, text, problem| {
+            first_error.get_or_insert_with(|| ConvertError::new(format!("{path}[{name}]"), text, problem));
+            MAX_QUANTITY
+        });
+        read.pods = 0;
+        read
+    }
+
+    fn selector(&mut self, view: &PodView) -> NodeSelector {
+        let labels = view.spec.node_selector.iter().flatten();
+        let affinity = view.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|affinity| affinity.required.as_ref());
+        NodeSelector {
+            labels: labels.map(|(key, value)| (self.text(key), self.text(value))).collect(),
+            terms: required.map(|selector| {
+                let terms = selector.node_selector_terms.as_deref().unwrap_or_default();
+                terms.iter().enumerate().map(|(at, term)| self.term(at, term)).collect()
+            }),
+        }
+    }
+
+    fn term(&mut self, at: usize, term: &TermView) -> NodeSelectorTerm {
+        const PATH: &str = "spec.affinity.nodeAffinity.required.nodeSelectorTerms";
+        let mut requirements = |kind: &str, views: &Option<Vec<RequirementView>>| {
+            let views = views.iter().flatten().enumerate();
+            views
+                .filter_map(|(n, view)| self.requirement(&format!("{PATH}[{at}].{kind}[{n}]"), view))
+                .collect()
+        };
+        NodeSelectorTerm {
+            match_expressions: requirements("matchExpressions", &term.match_expressions),
+            match_fields: requirements("matchFields", &term.match_fields),
+        }
+    }
+
+    fn requirement(&mut self, path: &str, view: &RequirementView) -> Option<Requirement> {
+        let operator = match view.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            "Gt" => Operator::Gt,
+            "Lt" => Operator::Lt,
+            other => {
+                self.fail(format!("{path}.operator"), other, "is not a known operator");
+                return None;
+            }
+        };
+        let values = view.values.iter().flatten().map(|value| self.text(value)).collect();
+        Some(Requirement { key: self.text(&view.key), operator, values })
+    }
+
+    fn tolerations(&mut self, views: &[TolerationView]) -> Vec<Toleration> {
+        views.iter().enumerate().filter_map(|(at, view)| self.toleration(at, view)).collect()
+    }
+
+    fn toleration(&mut self, at: usize, view: &TolerationView) -> Option<Toleration> {
+        let given =
+            |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+        let value = match given(&view.operator).as_deref() {
+            None | Some("Equal") => Some(self.text(view.value.as_deref().unwrap_or_default())),
+            Some("Exists") => None,
+            Some(other) => {
+                self.fail(format!("spec.tolerations[{at}].operator"), other, "is not a known operator");
+                return None;
+            }
+        };
+        let effect = match given(&view.effect) {
+            None => None,
+            Some(text) => {
+                let effect = taint_effect(&text);
+                if effect.is_none() {
+                    self.fail(format!("spec.tolerations[{at}].effect"), &text, "is not a known effect");
+                    return None;
+                }
+                effect
+            }
+        };
+        Some(Toleration { key: given(&view.key).map(|key| self.text(&key)), value, effect })
+    }
+
+    /// Ports of ordinary containers and sidecars; an ordinary init container is gone before another pod could mind.
+    fn host_ports(&mut self, view: &PodView) -> Vec<HostPort> {
+        let sidecars = view.spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
+        let ports = view
+            .spec
+            .containers
+            .iter()
+            .chain(sidecars)
+            .flat_map(|container| container.ports.iter().flatten());
+        let mut taken: Vec<HostPort> = ports.filter_map(|port| self.host_port(port)).collect();
+        taken.sort();
+        taken.dedup();
+        taken
+    }
+
+    fn host_port(&mut self, view: &PortView) -> Option<HostPort> {
+        const PATH: &str = "spec.containers.ports";
+        let number = view.host_port.filter(|port| *port != 0)?;
+        let Ok(port) = u16::try_from(number) else {
+            self.fail(format!("{PATH}.hostPort"), &number.to_string(), "is not a port");
+            return None;
+        };
+        let protocol = match view.protocol.as_deref() {
+            None | Some("" | "TCP") => Protocol::Tcp,
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            Some(other) => {
+                self.fail(format!("{PATH}.protocol"), other, "is not a known protocol");
+                return None;
+            }
+        };
+        let address = view.host_ip.as_deref().filter(|ip| !matches!(*ip, "" | "0.0.0.0"));
+        Some(HostPort { port, protocol, address: address.map(|ip| self.text(ip)) })
+    }
+}
+
+/// A taint's effect; `None` for a word that Kubernetes does not know.
+pub(super) fn taint_effect(text: &str) -> Option<TaintEffect> {
+    match text {
+        "NoSchedule" => Some(TaintEffect::NoSchedule),
+        "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
+        "NoExecute" => Some(TaintEffect::NoExecute),
+        _ => None,
+    }
+}
+
+fn is_sidecar(container: &ContainerView) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// Many containers of the largest size each would still add up to more than the model allows for one pod.
+fn cut(mut total: Resources) -> Resources {
+    for amount in [&mut total.cpu_milli, &mut total.memory, &mut total.ephemeral_storage] {
+        *amount = (*amount).min(MAX_QUANTITY);
+    }
+    for (name, amount) in total.clone().extended() {
+        total.set(name.clone(), *amount);
+    }
+    total
+}
+
+fn mig_requests(requests: &Resources) -> Vec<MigRequest> {
+    let profile = |name: &str| ProfileName::from_resource(name)?.ok();
+    let mut found: Vec<MigRequest> = requests
+        .extended()
+        .iter()
+        .filter_map(|(resource, count)| {
+            let profile = profile(resource.as_str())?;
+            Some(MigRequest { profile, resource: resource.clone(), count: *count })
+        })
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found
+}
+
+fn unsupported(view: &PodView) -> Vec<Unsupported> {
+    let spec = &view.spec;
+    let affinity = spec.affinity.as_ref();
+    let required = |terms: Option<&super::wire::PodAffinityView>| {
+        terms.and_then(|affinity| affinity.required.as_ref()).is_some_and(|terms| !terms.is_empty())
+    };
+    let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+    let spread = spec.topology_spread_constraints.iter().flatten();
+    let volumes = spec.volumes.iter().flatten();
+    let mut found: Vec<Unsupported> = [
+        (claims, Unsupported::ResourceClaims),
+        (required(affinity.and_then(|affinity| affinity.pod_affinity.as_ref())), Unsupported::PodAffinity),
+        (
+            required(affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref())),
+            Unsupported::PodAntiAffinity,
+        ),
+        (
+            spread.into_iter().any(|rule| rule.when_unsatisfiable == "DoNotSchedule"),
+            Unsupported::TopologySpread,
+        ),
+        (
+            volumes.into_iter().any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
+            Unsupported::PersistentVolumes,
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(asked, feature)| asked.then_some(feature))
+    .collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::NodeName;
+
+    fn view(spec: Value) -> PodView {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "p", "namespace": "ns", "uid": "u-1", "generation": 3, "resourceVersion": "7",
+                "creationTimestamp": "2026-11-30T10:00:00Z",
+                "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}],
+            },
+            "spec": spec,
+            "status": {"phase": "Pending"},
+        }))
+        .unwrap()
+    }
+
+    fn convert(view: &PodView, interner: &mut Interner) -> Result<Pod, Box<Unreadable>> {
+        let id = pod_id(view, interner);
+        convert_pod(view, id, interner)
+    }
+
+    fn pod(spec: Value) -> Pod {
+        convert(&view(spec), &mut Interner::default()).unwrap()
+    }
+
+    fn error(spec: Value) -> String {
+        convert(&view(spec), &mut Interner::default()).unwrap_err().error.to_string()
+    }
+
+    fn requesting(requests: Value) -> Value {
+        json!({"containers": [{"resources": {"requests": requests}}]})
+    }
+
+    #[test]
+    fn reads_what_identifies_a_pod() {
+        let read =
+            pod(json!({"schedulerName": "mig-scheduler", "priority": 5, "schedulingGates": [{"name": "g"}]}));
+        assert_eq!((read.id.to_string().as_str(), read.id.uid.as_str()), ("ns/p", "u-1"));
+        assert_eq!((&*read.scheduler_name, read.priority, read.generation), ("mig-scheduler", 5, 3));
+        assert_eq!(read.created, Time::from_secs(1_796_032_800));
+        assert!(read.gated && !read.terminating && !read.finished && read.node.is_none());
+        assert!(view(json!({})).metadata.managed_fields.is_none());
+        assert_eq!(&*pod(json!({"nodeName": "n1"})).scheduler_name, DEFAULT_SCHEDULER);
+        assert_eq!(pod(json!({"nodeName": "n1"})).node, Some(NodeName::from("n1")));
+        assert!(!pod(json!({"schedulingGates": []})).gated);
+    }
+
+    #[test]
+    fn phases_and_deletion() {
+        let mut dying = view(json!({}));
+        dying.metadata.deletion_timestamp = dying.metadata.creation_timestamp.clone();
+        for (phase, finished) in
+            [("Pending", false), ("Running", false), ("Succeeded", true), ("Failed", true)]
+        {
+            dying.status.phase = Some(phase.to_owned());
+            let read = convert(&dying, &mut Interner::default()).unwrap();
+            assert_eq!((read.finished, read.terminating), (finished, true), "{phase}");
+        }
+    }
+
+    #[test]
+    fn ours_and_bound_pods_concern_the_engine() {
+        let check = |spec, expected| assert_eq!(is_ours_or_bound(&view(spec), "mig-scheduler"), expected);
+        check(json!({"schedulerName": "mig-scheduler"}), true);
+        check(json!({"schedulerName": "default-scheduler", "nodeName": "n"}), true);
+        check(json!({"schedulerName": "default-scheduler"}), false);
+        check(json!({"nodeName": ""}), false);
+    }
+
+    #[test]
+    fn requests_by_kind() {
+        let read = pod(requesting(json!({
+            "cpu": "1500m", "memory": "2Gi", "ephemeral-storage": "1M", "nvidia.com/mig-1g.5gb": "2",
+            "nvidia.com/mig-3g.20gb": "1", "nvidia.com/gpu": "0", "nvidia.com/mig-banana": "1", "hugepages-2Mi": "4Mi",
+        })));
+        let requests = &read.spec.requests;
+        assert_eq!(
+            (requests.cpu_milli, requests.memory, requests.ephemeral_storage),
+            (1500, 2 << 30, 1_000_000)
+        );
+        assert_eq!(requests.pods, 1);
+        assert_eq!(requests.get(&"hugepages-2Mi".into()), 4 << 20);
+        assert_eq!(requests.get(&"nvidia.com/mig-banana".into()), 1, "kept, though it is no profile");
+        assert!(!requests.extended().iter().any(|(name, _)| name.as_str() == "nvidia.com/gpu"));
+        let mig: Vec<_> = read.spec.mig.iter().map(|mig| (mig.profile.to_string(), mig.count)).collect();
+        assert_eq!(mig, [("3g.20gb".to_owned(), 1), ("1g.5gb".to_owned(), 2)], "largest first");
+    }
+
+    #[test]
+    fn requests_over_the_pods_life() {
+        let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let read = pod(json!({
+            "containers": [{"resources": requests("100m")}, {}],
+            "initContainers": [
+                {"resources": requests("50m"), "restartPolicy": "Always"},
+                {"resources": requests("400m")},
+            ],
+            "overhead": {"cpu": "5m", "memory": "1Ki"},
+        }));
+        assert_eq!((read.spec.requests.cpu_milli, read.spec.requests.memory), (455, 1024));
+        let whole = pod(json!({"containers": [{"resources": requests("1")}], "resources": requests("250m")}));
+        assert_eq!(whole.spec.requests.cpu_milli, 250);
+    }
+
+    #[test]
+    fn absurd_amounts_are_cut_once_more_in_sum() {
+        let container =
+            json!({"resources": {"requests": {"cpu": "1Ei", "memory": "8Ei", "nvidia.com/gpu": "1E"}}});
+        let read = pod(json!({"containers": [container, container]}));
+        assert_eq!((read.spec.requests.cpu_milli, read.spec.requests.memory), (MAX_QUANTITY, MAX_QUANTITY));
+        assert_eq!(read.spec.requests.get(&"nvidia.com/gpu".into()), MAX_QUANTITY);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (spec, expected) in [
+            (
+                requesting(json!({"cpu": "lots"})),
+                "spec.containers[0].resources.requests[cpu]: \"lots\" is not a quantity",
+            ),
+            (
+                requesting(json!({"nvidia.com/mig-1g.5gb": "-1"})),
+                "spec.containers[0].resources.requests[nvidia.com/mig-1g.5gb]: \"-1\" is negative",
+            ),
+            (json!({"overhead": {"cpu": "x"}}), "spec.overhead[cpu]: \"x\" is not a quantity"),
+            (
+                json!({"tolerations": [{}, {"key": "a", "operator": "Like"}]}),
+                "spec.tolerations[1].operator: \"Like\" is not a known operator",
+            ),
+            (
+                json!({"tolerations": [{"effect": "Maybe"}]}),
+                "spec.tolerations[0].effect: \"Maybe\" is not a known effect",
+            ),
+            (
+                json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "Is"}]}]}}}}),
+                "spec.affinity.nodeAffinity.required.nodeSelectorTerms[0].matchFields[0].operator: \
+                 \"Is\" is not a known operator",
+            ),
+            (
+                json!({"containers": [{"ports": [{"hostPort": 70000}]}]}),
+                "spec.containers.ports.hostPort: \"70000\" is not a port",
+            ),
+        ] {
+            assert_eq!(error(spec), expected);
+        }
+    }
+
+    #[test]
+    fn a_bound_pod_that_cannot_be_read_fills_its_node() {
+        let mut spec = requesting(json!({"cpu": "lots", "memory": "1Ki"}));
+        spec["nodeName"] = json!("n0");
+        let read = pod(spec);
+        assert_eq!((read.spec.requests.cpu_milli, read.spec.requests.memory), (MAX_QUANTITY, 1024));
+    }
+
+    #[test]
+    fn selectors_and_affinity() {
+        let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
+        let expressions: Vec<_> = operators
+            .iter()
+            .map(|operator| json!({"key": "k", "operator": operator, "values": ["1"]}))
+            .collect();
+        let read = pod(json!({
+            "nodeSelector": {"zone": "a"},
+            "affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": expressions},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]},
+                ]},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}],
+            }},
+        }));
+        let selector = &read.spec.selector;
+        assert_eq!(selector.labels.get("zone").map(|value| &**value), Some("a"));
+        let terms = selector.terms.as_ref().unwrap();
+        let read: Vec<_> =
+            terms[0].match_expressions.iter().map(|requirement| requirement.operator).collect();
+        use Operator::*;
+        assert_eq!(read, [In, NotIn, Exists, DoesNotExist, Gt, Lt]);
+        assert_eq!((terms.len(), &*terms[1].match_fields[0].key), (2, "metadata.name"));
+        assert_eq!(pod(json!({"affinity": {}})).spec.selector, NodeSelector::default());
+    }
+
+    #[test]
+    fn tolerations() {
+        let read = pod(json!({"tolerations": [
+            {"key": "a", "value": "1", "effect": "NoSchedule"},
+            {"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            {"operator": "Exists"},
+            {"key": "c", "operator": "Equal", "effect": "PreferNoSchedule"},
+        ]}));
+        let text = |text: &str| Some(Arc::from(text));
+        let expected = [
+            Toleration { key: text("a"), value: text("1"), effect: Some(TaintEffect::NoSchedule) },
+            Toleration { key: text("b"), value: None, effect: Some(TaintEffect::NoExecute) },
+            Toleration { key: None, value: None, effect: None },
+            Toleration { key: text("c"), value: text(""), effect: Some(TaintEffect::PreferNoSchedule) },
+        ];
+        assert_eq!(read.spec.tolerations, expected);
+    }
+
+    #[test]
+    fn host_ports() {
+        let read = pod(json!({
+            "hostNetwork": true,
+            "containers": [{"ports": [
+                {"containerPort": 80, "hostPort": 80, "protocol": "TCP", "hostIP": "0.0.0.0"},
+                {"containerPort": 80, "hostPort": 80},
+                {"containerPort": 53, "hostPort": 53, "protocol": "UDP", "hostIP": "10.0.0.1"},
+                {"containerPort": 9999},
+            ]}],
+            "initContainers": [
+                {"ports": [{"hostPort": 1}]},
+                {"restartPolicy": "Always", "ports": [{"hostPort": 2, "protocol": "SCTP"}]},
+            ],
+        }));
+        let port = |port, protocol, address: Option<&str>| HostPort {
+            port,
+            protocol,
+            address: address.map(Arc::from),
+        };
+        let expected = [
+            port(2, Protocol::Sctp, None),
+            port(53, Protocol::Udp, Some("10.0.0.1")),
+            port(80, Protocol::Tcp, None),
+        ];
+        assert_eq!(read.spec.host_ports, expected);
+    }
+
+    #[test]
+    fn unsupported_features() {
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]});
+        let soft = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]});
+        for (spec, expected) in [
+            (json!({"resourceClaims": [{"name": "c"}]}), vec![Unsupported::ResourceClaims]),
+            (json!({"affinity": {"podAffinity": terms}}), vec![Unsupported::PodAffinity]),
+            (json!({"affinity": {"podAntiAffinity": terms}}), vec![Unsupported::PodAntiAffinity]),
+            (json!({"affinity": {"podAffinity": soft, "podAntiAffinity": soft}}), vec![]),
+            (
+                json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}),
+                vec![Unsupported::TopologySpread],
+            ),
+            (json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}), vec![]),
+            (
+                json!({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}], "resourceClaims": [{}]}),
+                vec![Unsupported::ResourceClaims, Unsupported::PersistentVolumes],
+            ),
+            (json!({"volumes": [{"ephemeral": {}}]}), vec![Unsupported::PersistentVolumes]),
+            (json!({"volumes": [{"emptyDir": {}}, {"projected": {"sources": []}}]}), vec![]),
+        ] {
+            assert_eq!(pod(spec.clone()).spec.unsupported, expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn pods_of_one_template_share_their_spec() {
+        let mut interner = Interner::default();
+        let mut read = |name: &str| {
+            let mut view = view(requesting(json!({"cpu": "1"})));
+            view.metadata.name = Some(name.to_owned());
+            convert(&view, &mut interner).unwrap()
+        };
+        let (a, b) = (read("a"), read("b"));
+        assert!(Arc::ptr_eq(&a.spec, &b.spec) && Arc::ptr_eq(&a.id.namespace, &b.id.namespace));
+    }
+
+    #[test]
+    fn conditions_compare_by_all_they_say() {
+        let with = |status: &str, message: &str| {
+            let mut view = view(json!({}));
+            view.status = serde_json::from_value(json!({"conditions": [{"type": "Ready"}, {
+                "type": "PodScheduled", "status": status, "reason": "Unschedulable", "message": message,
+                "observedGeneration": 3, "lastTransitionTime": "2026-11-30T10:00:00Z"}]}))
+            .unwrap();
+            condition(&view)
+        };
+        let wanted = Condition::not_scheduled("Unschedulable", "no room", 3);
+        assert_eq!(with("False", "no room"), Some(wanted));
+        assert_ne!(with("True", "no room"), Some(wanted));
+        assert_ne!(with("False", "some room"), Some(wanted));
+        assert_eq!(condition(&view(json!({}))), None);
+    }
+}

@@ -1,0 +1,323 @@
+//! The parts of the API's objects that a scheduler reads, as they stand in its JSON.
+//!
+//! Invariant: what is not named here is skipped while parsing and never allocated. A pod's managed fields, environment,
+//! probes and volumes are nine tenths of its text; k8s-openapi's own types would build all of them for every event.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+/// Amounts by resource name, as text.
+pub type Amounts = BTreeMap<String, String>;
+
+/// A Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodView {
+    /// Name, namespace, uid, version, generation, times.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// What was asked for.
+    pub spec: PodSpecView,
+    /// What became of it.
+    pub status: PodStatusView,
+}
+
+/// `spec` of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpecView {
+    /// Whose it is to schedule.
+    pub scheduler_name: Option<String>,
+    /// Where it was bound to.
+    pub node_name: Option<String>,
+    /// Its rank.
+    pub priority: Option<i32>,
+    /// Each holds it back.
+    pub scheduling_gates: Option<Vec<IgnoredAny>>,
+    /// Its ordinary containers.
+    pub containers: Vec<ContainerView>,
+    /// Those that run before, and sidecars.
+    pub init_containers: Option<Vec<ContainerView>>,
+    /// What its RuntimeClass adds.
+    pub overhead: Option<Amounts>,
+    /// What the pod as a whole asks for.
+    pub resources: Option<ResourcesView>,
+    /// Labels its node must have.
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Where it may run, in more words.
+    pub affinity: Option<AffinityView>,
+    /// Taints it bears.
+    pub tolerations: Option<Vec<TolerationView>>,
+    /// How it is spread.
+    pub topology_spread_constraints: Option<Vec<SpreadView>>,
+    /// Devices by claim.
+    pub resource_claims: Option<Vec<IgnoredAny>>,
+    /// Its volumes.
+    pub volumes: Option<Vec<VolumeView>>,
+}
+
+/// `status` of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodStatusView {
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    pub phase: Option<String>,
+    /// What has been said about it.
+    pub conditions: Option<Vec<ConditionView>>,
+}
+
+/// One condition of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConditionView {
+    /// Its name.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False`, `Unknown`.
+    pub status: String,
+    /// Why, in one word.
+    pub reason: Option<String>,
+    /// Why, for people.
+    pub message: Option<String>,
+    /// The generation it speaks of.
+    pub observed_generation: Option<i64>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerView {
+    /// What it asks for.
+    pub resources: Option<ResourcesView>,
+    /// `Always` makes an init container a sidecar.
+    pub restart_policy: Option<String>,
+    /// The ports it names.
+    pub ports: Option<Vec<PortView>>,
+}
+
+/// `resources` of a container or pod. The API server fills requests in from limits.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourcesView {
+    /// Amounts asked for.
+    pub requests: Option<Amounts>,
+}
+
+/// A container's port. With `hostNetwork` the API server sets `hostPort` itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortView {
+    /// The node's port; absent or zero for none.
+    pub host_port: Option<i32>,
+    /// The node's address.
+    #[serde(rename = "hostIP")]
+    pub host_ip: Option<String>,
+    /// `TCP` when absent.
+    pub protocol: Option<String>,
+}
+
+/// `affinity`; only what is required matters.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AffinityView {
+    /// To nodes.
+    pub node_affinity: Option<NodeAffinityView>,
+    /// To pods.
+    pub pod_affinity: Option<PodAffinityView>,
+    /// Against pods.
+    pub pod_anti_affinity: Option<PodAffinityView>,
+}
+
+/// `nodeAffinity`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeAffinityView {
+    /// The terms of which one must hold.
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelectorView>,
+}
+
+/// A node selector.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelectorView {
+    /// Its alternatives.
+    pub node_selector_terms: Option<Vec<TermView>>,
+}
+
+/// One alternative of a node selector.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TermView {
+    /// On labels.
+    pub match_expressions: Option<Vec<RequirementView>>,
+    /// On fields.
+    pub match_fields: Option<Vec<RequirementView>>,
+}
+
+/// One requirement.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RequirementView {
+    /// Label or field.
+    pub key: String,
+    /// The comparison.
+    pub operator: String,
+    /// Its operands.
+    pub values: Option<Vec<String>>,
+}
+
+/// `podAffinity` or `podAntiAffinity`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodAffinityView {
+    /// Its terms.
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<Vec<IgnoredAny>>,
+}
+
+/// A toleration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TolerationView {
+    /// The taint's key.
+    pub key: Option<String>,
+    /// `Equal` when absent.
+    pub operator: Option<String>,
+    /// The taint's value.
+    pub value: Option<String>,
+    /// The taint's effect.
+    pub effect: Option<String>,
+}
+
+/// A topology spread constraint.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpreadView {
+    /// `DoNotSchedule` or `ScheduleAnyway`.
+    pub when_unsatisfiable: String,
+}
+
+/// A volume.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeView {
+    /// Bound to a claim.
+    pub persistent_volume_claim: Option<IgnoredAny>,
+    /// With a claim made for it.
+    pub ephemeral: Option<IgnoredAny>,
+}
+
+/// A Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeView {
+    /// Name, version, labels.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// What people set.
+    pub spec: NodeSpecView,
+    /// What kubelet reports.
+    pub status: NodeStatusView,
+}
+
+/// `spec` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSpecView {
+    /// Cordoned.
+    pub unschedulable: Option<bool>,
+    /// What keeps pods away.
+    pub taints: Option<Vec<TaintView>>,
+}
+
+/// A taint.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TaintView {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: Option<String>,
+    /// Its effect.
+    pub effect: String,
+}
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatusView {
+    /// What pods may take.
+    pub allocatable: Option<Amounts>,
+}
+
+/// The fields of `metadata` that are read.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MetadataView {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// Reads `metadata` into kube's type, leaving out everything large.
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let view = MetadataView::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: view.name,
+        namespace: view.namespace,
+        uid: view.uid,
+        resource_version: view.resource_version,
+        generation: view.generation,
+        creation_timestamp: view.creation_timestamp,
+        deletion_timestamp: view.deletion_timestamp,
+        labels: view.labels,
+        ..ObjectMeta::default()
+    })
+}
+
+macro_rules! core_resource {
+    ($view:ty, $kind:literal, $plural:literal, $scope:ty) => {
+        impl kube::Resource for $view {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                "".into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+core_resource!(PodView, "Pod", "pods", NamespaceResourceScope);
+core_resource!(NodeView, "Node", "nodes", ClusterResourceScope);

@@ -1,0 +1,255 @@
+//! Carries out what the engine asks for, in lanes that do not wait for each other.
+//!
+//! ```text
+//!   effects ──┬─► bind lane      64 at once, each to a definite answer ──► BindFinished
+//!             ├─► status lane    latest report a pod wins, bounded attempts
+//!             ├─► event lane     bounded queue, dropped and counted when full
+//!             └─► facts          a log line and a metric
+//! ```
+//!
+//! Invariant: no effect makes the engine loop wait. The bind lane is never handed more than it has room for, the status lane
+//! holds one report a pod, the event lane drops. Each lane has its own connections, and every write asks the leader token
+//! first, so all lanes close by themselves when the lease runs out.
+
+mod api;
+mod bind;
+mod event;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
+use crate::event::{BindOutcome, Event};
+use crate::model::PodUid;
+use crate::shell::convert::{Condition, Unreadable};
+use crate::shell::lease::LeaderToken;
+use crate::shell::log;
+use crate::shell::metrics::{AttemptResult, CallResult, CallType, Metrics};
+
+use api::Caller;
+use bind::{BindLane, Finished};
+pub use event::Reporter;
+use event::{EventLane, Said};
+use status::StatusLane;
+
+/// The owner of what we write, in the objects' managed fields.
+const FIELD_MANAGER: &str = "mig-scheduler";
+
+/// A connection pool for each lane.
+pub struct Clients {
+    /// For binds.
+    pub binds: kube::Client,
+    /// For conditions.
+    pub status: kube::Client,
+    /// For events.
+    pub events: kube::Client,
+}
+
+/// The engine loop's end of all lanes.
+pub struct Dispatcher {
+    lanes: Lanes,
+    metrics: Arc<Metrics>,
+}
+
+enum Lanes {
+    Open {
+        binds: BindLane,
+        status: StatusLane,
+        events: EventLane,
+    },
+    /// Nothing is written. Every bind succeeds at once, so that what would follow is decided too.
+    Dry {
+        finished: Vec<Binding>,
+    },
+}
+
+/// Binds that a dry run decides about at a time.
+const DRY_ROOM: usize = 64;
+
+impl Dispatcher {
+    /// Opens the lanes; their tasks run in `tasks` and end when the dispatcher is dropped or the token runs out.
+    pub fn open(
+        clients: Clients,
+        config: &Config,
+        token: &LeaderToken,
+        reporter: Reporter,
+        metrics: Arc<Metrics>,
+        tasks: &mut JoinSet<&'static str>,
+    ) -> Dispatcher {
+        let caller = |client| Caller::new(client, token.clone(), config.client_connection.request_timeout);
+        let (binds, binder) = bind::lane(caller(clients.binds), size(config.bind_lane.concurrency));
+        let event_sizes = (size(config.event_lane.concurrency), size(config.event_lane.capacity));
+        let (events, writer) = event::lane(caller(clients.events), reporter, event_sizes, metrics.clone());
+        let status = StatusLane::new();
+        let patcher = status::run(
+            status.clone(),
+            caller(clients.status),
+            size(config.status_lane.concurrency),
+            metrics.clone(),
+        );
+        tasks.spawn(async {
+            binder.run().await;
+            "bind lane"
+        });
+        tasks.spawn(async {
+            patcher.await;
+            "status lane"
+        });
+        tasks.spawn(async {
+            writer.run().await;
+            "event lane"
+        });
+        Dispatcher { lanes: Lanes::Open { binds, status, events }, metrics }
+    }
+
+    /// Lanes that write nothing.
+    pub fn dry(metrics: Arc<Metrics>) -> Dispatcher {
+        Dispatcher { lanes: Lanes::Dry { finished: Vec::new() }, metrics }
+    }
+
+    /// How many binds may be decided on now.
+    pub fn room(&self) -> usize {
+        match &self.lanes {
+            Lanes::Open { binds, .. } => binds.room(),
+            Lanes::Dry { finished } => DRY_ROOM.saturating_sub(finished.len()),
+        }
+    }
+
+    /// Binds without an answer yet.
+    pub fn binds_in_flight(&self) -> usize {
+        match &self.lanes {
+            Lanes::Open { binds, .. } => binds.in_flight(),
+            Lanes::Dry { finished } => finished.len(),
+        }
+    }
+
+    /// Carries out one effect, or begins to.
+    pub fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Fact(fact) => {
+                log::fact(&fact);
+                self.metrics.record(&fact);
+            }
+            Effect::Bind(binding) => match &mut self.lanes {
+                Lanes::Open { binds, .. } => binds.submit(binding),
+                Lanes::Dry { finished } => finished.push(binding),
+            },
+            Effect::ReportUnschedulable(report) => self.report(report),
+            Effect::ReportScheduled { pod, node } => {
+                if let Lanes::Open { status, events, .. } = &mut self.lanes {
+                    status.forget(&pod.uid);
+                    events.publish(pod, Said::Scheduled(node));
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, report: UnschedulableReport) {
+        if let Lanes::Open { status, events, .. } = &mut self.lanes {
+            if report.publish {
+                events.publish(report.pod.clone(), Said::FailedScheduling(report.message.clone()));
+            }
+            status.report(report);
+        }
+    }
+
+    /// Tells a pod that it cannot be read. Repeated at each change of the pod; only a new message is written.
+    pub fn report_unreadable(&mut self, unreadable: Unreadable) {
+        tracing::warn!(pod = %unreadable.pod, error = %unreadable.error, "Pod cannot be read.");
+        let Lanes::Open { status, events, .. } = &mut self.lanes else { return };
+        let message = unreadable.to_string();
+        let (pod, generation) = (unreadable.pod, unreadable.generation);
+        let report = UnschedulableReport {
+            pod: pod.clone(),
+            generation,
+            reason: UnschedulableReason::SchedulerError,
+            message: message.clone(),
+            publish: true,
+        };
+        if status.report(report) {
+            events.publish(pod, Said::FailedScheduling(message));
+        }
+    }
+
+    /// Takes note of what a pod's condition says.
+    pub fn observe_condition(&mut self, uid: &PodUid, condition: Condition) {
+        if let Lanes::Open { status, .. } = &mut self.lanes {
+            status.observe(uid, condition);
+        }
+    }
+
+    /// Nothing more is to be said about a pod's scheduling.
+    pub fn forget(&mut self, uid: &PodUid) {
+        if let Lanes::Open { status, .. } = &mut self.lanes {
+            status.forget(uid);
+        }
+    }
+
+    /// The next bind to end, as the engine hears of it. Waits for ever while none is in flight; may be dropped while it
+    /// waits.
+    pub async fn next_finished(&mut self) -> Event {
+        let finished = match &mut self.lanes {
+            Lanes::Open { binds, .. } => binds.next().await,
+            Lanes::Dry { finished } => finished.pop().map(bound),
+        };
+        match finished {
+            Some(finished) => self.conclude(finished),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next bind that has ended already.
+    pub fn try_next_finished(&mut self) -> Option<Event> {
+        let finished = match &mut self.lanes {
+            Lanes::Open { binds, .. } => binds.try_next(),
+            Lanes::Dry { finished } => finished.pop().map(bound),
+        };
+        finished.map(|finished| self.conclude(finished))
+    }
+
+    fn conclude(&self, finished: Finished) -> Event {
+        let bound = finished.outcome == BindOutcome::Bound;
+        observe(&self.metrics, CallType::PodBinding, bound, finished.took);
+        let result = if bound { AttemptResult::Scheduled } else { AttemptResult::Error };
+        self.metrics.observe_attempt(result, finished.took);
+        Event::BindFinished {
+            uid: finished.binding.pod.uid,
+            node: finished.binding.node,
+            outcome: finished.outcome,
+        }
+    }
+
+    /// Updates the gauges of the lanes.
+    pub fn publish_gauges(&self) {
+        if let Lanes::Open { binds, status, events } = &self.lanes {
+            self.metrics.set_pending_calls(CallType::PodBinding, binds.in_flight());
+            self.metrics.set_pending_calls(CallType::PodStatusPatch, status.waiting());
+            self.metrics.set_pending_calls(CallType::Event, events.waiting());
+        }
+    }
+
+    /// Takes no more effects; whether there are lanes whose tasks now finish what they have.
+    pub fn close(&mut self) -> bool {
+        matches!(std::mem::replace(&mut self.lanes, Lanes::Dry { finished: Vec::new() }), Lanes::Open { .. })
+    }
+}
+
+fn bound(binding: Binding) -> Finished {
+    Finished { binding, outcome: BindOutcome::Bound, took: Duration::ZERO }
+}
+
+fn observe(metrics: &Metrics, call: CallType, succeeded: bool, took: Duration) {
+    let result = if succeeded { CallResult::Success } else { CallResult::Error };
+    metrics.observe_call(call, result, took);
+}
+
+fn size(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

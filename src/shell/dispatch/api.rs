@@ -1,0 +1,160 @@
+//! One request to the API server, and what its answer is worth.
+//!
+//! Invariant: nothing is sent without a valid leader token, and every request ends within its time limit. kube's own
+//! retries are off (see `run`): only the lanes know what repeating means, and they need to see `Retry-After`.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{Method, Request, StatusCode, header};
+use kube::client::Body;
+use serde::Deserialize;
+
+use crate::model::PodId;
+use crate::shell::lease::LeaderToken;
+
+/// The longest `Retry-After` that is obeyed; a server that asks for more is asked again then.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Longest refusal that is passed on to people.
+const LONGEST_TEXT: usize = 1024;
+
+/// Sends requests on one connection pool of its own, so that lanes do not wait for each other's.
+#[derive(Clone)]
+pub struct Caller {
+    client: kube::Client,
+    token: LeaderToken,
+    timeout: Duration,
+}
+
+/// What the API server answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// When to come again, if it says so.
+    pub retry_after: Option<Duration>,
+    /// The document.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// Another replica may be leading; nothing was sent.
+    #[error("this replica does not lead")]
+    NotLeader,
+    /// Whether the request was carried out is unknown.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// Whether the request was carried out is unknown.
+    #[error("{0}")]
+    Transport(String),
+}
+
+impl Caller {
+    /// A caller that gives each request `timeout`.
+    pub fn new(client: kube::Client, token: LeaderToken, timeout: Duration) -> Caller {
+        Caller { client, token, timeout }
+    }
+
+    /// Sends a document; an empty one for `GET`.
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &'static str,
+        body: Vec<u8>,
+    ) -> Result<Answer, NoAnswer> {
+        if !self.token.is_valid() {
+            return Err(NoAnswer::NotLeader);
+        }
+        match tokio::time::timeout(self.timeout, self.send(method, path, kind, body)).await {
+            Ok(result) => result.map_err(NoAnswer::Transport),
+            Err(_) => Err(NoAnswer::TimedOut(self.timeout)),
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &'static str,
+        body: Vec<u8>,
+    ) -> Result<Answer, String> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, kind)
+            .header(header::ACCEPT, JSON)
+            .body(Body::from(body))
+            .map_err(|error| error.to_string())?;
+        let response = self.client.send(request).await.map_err(|error| error.to_string())?;
+        let (parts, body) = response.into_parts();
+        let retry_after = parts.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let seconds = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        // Read to its end: only then does the connection serve the next request.
+        let body = body.collect_bytes().await.map_err(|error| error.to_string())?;
+        Ok(Answer {
+            status: parts.status,
+            retry_after: seconds.map(|wait| wait.min(LONGEST_RETRY_AFTER)),
+            body,
+        })
+    }
+}
+
+/// The type of ordinary documents.
+pub const JSON: &str = "application/json";
+
+/// The type of patches that merge lists by key.
+pub const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
+
+impl Answer {
+    /// Whether the same request may succeed later: the server is overloaded, broken or on its way up.
+    pub fn is_temporary(&self) -> bool {
+        self.status == StatusCode::TOO_MANY_REQUESTS || self.status.is_server_error()
+    }
+
+    /// The API server's own words, or what stands in their place.
+    pub fn text(&self) -> String {
+        #[derive(Deserialize)]
+        struct Status {
+            message: String,
+        }
+        let text = match serde_json::from_slice::<Status>(&self.body) {
+            Ok(status) => status.message,
+            Err(_) => String::from_utf8_lossy(&self.body).trim().to_owned(),
+        };
+        match text.as_str() {
+            "" => self.status.to_string(),
+            text => text.chars().take(LONGEST_TEXT).collect(),
+        }
+    }
+}
+
+/// The path of a pod. Names come from the API and hold nothing that a path would not.
+pub fn pod_path(pod: &PodId) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name)
+}
+
+/// Pauses between attempts at one thing: doubling from a first to a longest, never shorter than the server asks for.
+/// Without chance: there is one of us, not a herd.
+#[derive(Debug)]
+pub struct Pause {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pause {
+    /// Pauses from `first` to `longest`.
+    pub fn new(first: Duration, longest: Duration) -> Pause {
+        Pause { next: first, longest }
+    }
+
+    /// How long to wait now.
+    pub fn next(&mut self, retry_after: Option<Duration>) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause.max(retry_after.unwrap_or_default())
+    }
+}

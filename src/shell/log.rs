@@ -1,0 +1,85 @@
+//! Logs to stderr, as text for people or as JSON for collectors.
+//!
+//! Invariant: a message is a fixed sentence; whatever varies is a field, so that lines can be counted and searched. stdout
+//! belongs to the command's result and never carries a log line.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::config::{self, LogFormat};
+use crate::fact::Fact;
+
+/// Why logging cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The level is no filter.
+    #[error("logging.level {level:?} is not a log filter: {source}")]
+    Level {
+        /// As configured.
+        level: String,
+        /// What is wrong with it.
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// Somebody has set it up before.
+    #[error("logging is set up already")]
+    Twice,
+}
+
+/// Begins to log, for the rest of the process.
+pub fn init(settings: &config::Logging) -> Result<(), LogError> {
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let subscriber = subscriber(settings, color, std::io::stderr)?;
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Twice)
+}
+
+/// The subscriber that writes to `writer`.
+fn subscriber<W>(
+    settings: &config::Logging,
+    color: bool,
+    writer: W,
+) -> Result<Box<dyn tracing::Subscriber + Send + Sync>, LogError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(&settings.level)?)
+        .with_ansi(color)
+        // A log that cannot be written must not become a panic on stderr.
+        .log_internal_errors(false)
+        .with_writer(writer);
+    Ok(match settings.format {
+        LogFormat::Text => Box::new(builder.finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
+    })
+}
+
+fn filter(level: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::try_new(level).map_err(|source| LogError::Level { level: level.to_owned(), source })
+}
+
+/// Writes a fact as one line.
+pub fn fact(fact: &Fact) {
+    match fact {
+        Fact::PodQueued { queue, cause } => {
+            tracing::trace!(queue = queue.as_str(), event = cause.as_str(), "Pod queued.");
+        }
+        Fact::PodAssumed { pod, node, feasible } => {
+            tracing::debug!(%pod, uid = %pod.uid, %node, feasible, "Node chosen for pod.");
+        }
+        Fact::PodUnschedulable { pod, message } => {
+            tracing::info!(%pod, uid = %pod.uid, reason = message, "Pod is unschedulable.");
+        }
+        Fact::PodBound { pod, node, attempts, waited } => {
+            let waited_seconds = waited.as_secs_f64();
+            tracing::info!(%pod, uid = %pod.uid, %node, attempt = attempts, waited_seconds, "Pod bound.");
+        }
+        Fact::BindFailed { pod, node, message } => {
+            tracing::warn!(%pod, uid = %pod.uid, %node, error = message, "Bind failed.");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,549 @@
+//! The scheduler as a process: one loop owns the engine, everything else is a task that talks to it.
+//!
+//! ```text
+//!   watches ──updates──►┐                          ┌──► bind lane ──finished──┐
+//!   lease ──leadership──┤   engine loop: step,     ├──► status lane           │
+//!   signals ────────────┤   Tick while a decision  ├──► event lane            │
+//!   timer ──────────────┤   is due and the bind    └──► log, metrics          │
+//!      ┌────────────────┘   lane has room                                     │
+//!      └──────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - No decision is taken before this replica leads *and* nodes and pods have been listed from then on. Until then, and as a
+//!   standby, the engine only learns.
+//! - A task that ends ends the process: a scheduler that lacks a part must not look alive.
+//! - SIGTERM stops decisions first, then waits for the binds under way, writes the events that are left and frees the lease.
+//!   A lost lease does none of that: another replica may be at work already.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout, timeout_at};
+
+use crate::config::Config;
+use crate::cycle::Scoring;
+use crate::effect::Effect;
+use crate::engine::{Engine, Options};
+use crate::event::Event;
+use crate::fact::Fact;
+use crate::shell::clock::Clock;
+use crate::shell::connect::{self, ConnectError};
+use crate::shell::dispatch::{Clients, Dispatcher, Reporter};
+use crate::shell::http::{self, Health, HttpError, Pages};
+use crate::shell::lease::{self, Ended, LeaderToken, Leadership, LeaseTask};
+use crate::shell::metrics::{AttemptResult, CacheSize, Metrics, Watched};
+use crate::shell::watch::{self as watches, Update};
+
+/// Updates taken in before the next decision: about a millisecond's work, so that binds do not wait for a long list.
+const BATCH: usize = 1024;
+
+/// Decisions taken before the next look at what has happened.
+const LONGEST_TICK: usize = 64;
+
+/// How long binds under way may take at shutdown: a request's time and one repetition. Kubernetes gives a pod 30 s in all.
+const DRAIN_BINDS: Duration = Duration::from_secs(10);
+
+/// How long the events that are left may take.
+const DRAIN_EVENTS: Duration = Duration::from_secs(5);
+
+/// A replica that can lead at once need not list twice.
+const FIRST_LEADERSHIP: Duration = Duration::from_secs(1);
+
+/// How often gauges are updated and the loop shows that it turns.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// What `run` is told.
+#[derive(Debug)]
+pub struct Settings {
+    /// The configuration.
+    pub config: Config,
+    /// A kubeconfig that takes precedence over the configuration's.
+    pub kubeconfig: Option<PathBuf>,
+    /// Decide and report, write nothing.
+    pub dry_run: bool,
+}
+
+/// Why the scheduler ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No way to the API server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// No HTTP server.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// No signal handlers.
+    #[error("cannot handle signals: {0}")]
+    Signals(#[from] std::io::Error),
+    /// Another replica may lead now.
+    #[error("leadership lost: what this replica knows may be out of date")]
+    LeadershipLost,
+    /// The election's task failed.
+    #[error("leader election failed: {0}")]
+    ElectionDied(String),
+    /// Another task failed.
+    #[error("the {0} ended")]
+    TaskEnded(String),
+}
+
+/// Runs the scheduler until it is told to stop.
+pub async fn run(settings: Settings) -> Result<(), RunError> {
+    let mut signals = Signals::listen()?;
+    let mut process = Process::start(settings).await?;
+    let ended = tokio::select! {
+        ended = process.work() => ended,
+        () = signals.next() => Ok(()),
+    };
+    match ended {
+        Ok(()) => tokio::select! {
+            () = process.stop() => Ok(()),
+            () = signals.next() => Ok(()),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals, RunError> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// All parts of the running scheduler.
+struct Process {
+    core: Core,
+    updates: mpsc::Receiver<Update>,
+    /// None without leader election.
+    election: Option<LeaseTask>,
+    leadership: watch::Receiver<Leadership>,
+    token: LeaderToken,
+    tasks: JoinSet<&'static str>,
+}
+
+impl Process {
+    async fn start(settings: Settings) -> Result<Process, RunError> {
+        let Settings { config, kubeconfig, dry_run } = settings;
+        let kubeconfig =
+            kubeconfig.or_else(|| config.client_connection.kubeconfig.clone().map(PathBuf::from));
+        let kube = connect::kube_config(kubeconfig.as_deref()).await?;
+        let metrics = Arc::new(Metrics::new(&config.scheduler_name));
+        let health = Health::new();
+        let identity = lease::identity();
+        let mut tasks = JoinSet::new();
+        let election = elect(&config, &kube, &identity, dry_run)?;
+        let token = election.as_ref().map_or_else(LeaderToken::unelected, LeaseTask::token);
+        serve(&config, &identity, &health, &metrics, &token, &mut tasks).await?;
+        let dispatcher = if dry_run {
+            Dispatcher::dry(metrics.clone())
+        } else {
+            let clients = Clients {
+                binds: connect::client(&kube)?,
+                status: connect::client(&kube)?,
+                events: connect::client(&kube)?,
+            };
+            let reporter = Reporter { controller: config.scheduler_name.clone(), instance: identity.clone() };
+            Dispatcher::open(clients, &config, &token, reporter, metrics.clone(), &mut tasks)
+        };
+        let mut leadership = leadership(election.as_ref());
+        let leads = election.is_none() || first_leadership(&mut leadership).await;
+        let (wanted, asked) = watch::channel(FIRST_LIST);
+        let updates = follow(connect::watch_client(&kube)?, &config, asked, &metrics, &mut tasks);
+        let version = env!("CARGO_PKG_VERSION");
+        let (scheduler, server) = (&config.scheduler_name, &kube.cluster_url);
+        tracing::info!(version, identity, scheduler, %server, leads, dry_run, "Scheduler started.");
+        let core = Core {
+            clock: Clock::start(),
+            engine: Engine::new(options(&config)),
+            dispatcher,
+            gate: Gate { leads, required: FIRST_LIST, wanted, listed: [0; 2], synced: false },
+            effects: Vec::new(),
+            metrics,
+            health,
+        };
+        Ok(Process { core, updates, election, leadership, token, tasks })
+    }
+
+    /// Turns until something ends.
+    async fn work(&mut self) -> Result<(), RunError> {
+        let mut pulse = interval(PULSE);
+        pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let wakeup = self.core.wakeup();
+            tokio::select! {
+                biased;
+                ended = ended(&mut self.election) => return Err(ended),
+                Some(ended) = self.tasks.join_next() => return Err(self.explain(ended)),
+                Ok(()) = self.leadership.changed(), if self.election.is_some() => {
+                    let leads = is_leading(&self.leadership.borrow_and_update());
+                    self.core.gate.lead(leads);
+                }
+                _ = pulse.tick() => self.core.pulse(),
+                event = self.core.dispatcher.next_finished() => self.core.step(event),
+                Some(update) = self.updates.recv() => self.core.take_in(update),
+                () = due(wakeup) => {}
+            }
+            self.turn();
+        }
+    }
+
+    /// Takes in what else has happened, then decides.
+    fn turn(&mut self) {
+        while let Some(event) = self.core.dispatcher.try_next_finished() {
+            self.core.step(event);
+        }
+        for _ in 0..BATCH {
+            let Ok(update) = self.updates.try_recv() else { break };
+            self.core.take_in(update);
+        }
+        self.core.decide();
+    }
+
+    fn explain(&self, ended: Result<&'static str, JoinError>) -> RunError {
+        match ended {
+            // Lanes end when they may no longer write.
+            Ok(_) if !self.token.is_valid() => RunError::LeadershipLost,
+            Ok(name) => RunError::TaskEnded(name.to_owned()),
+            Err(error) => RunError::TaskEnded(format!("task failed ({error}) and so the process")),
+        }
+    }
+
+    /// Ends in order.
+    async fn stop(&mut self) {
+        tracing::info!(binds = self.core.dispatcher.binds_in_flight(), "Scheduler stops.");
+        self.core.health.stopping();
+        self.drain_binds().await;
+        self.drain_events().await;
+        if let Some(election) = self.election.take() {
+            let ended = election.release().await;
+            tracing::debug!(?ended, "Election ended.");
+        }
+        tracing::info!("Scheduler stopped.");
+    }
+
+    async fn drain_binds(&mut self) {
+        let deadline = Instant::now() + DRAIN_BINDS;
+        while self.core.dispatcher.binds_in_flight() > 0 {
+            match timeout_at(deadline.into(), self.core.dispatcher.next_finished()).await {
+                Ok(event) => self.core.step(event),
+                Err(_) => {
+                    let binds = self.core.dispatcher.binds_in_flight();
+                    return tracing::warn!(binds, "Binds are left without an answer.");
+                }
+            }
+        }
+    }
+
+    async fn drain_events(&mut self) {
+        if self.core.dispatcher.close() {
+            let written =
+                async { while !matches!(self.tasks.join_next().await, Some(Ok("event lane")) | None) {} };
+            if timeout(DRAIN_EVENTS, written).await.is_err() {
+                tracing::warn!("Some events are left unwritten.");
+            }
+        }
+    }
+}
+
+/// The engine and all it is joined to.
+struct Core {
+    clock: Clock,
+    engine: Engine,
+    dispatcher: Dispatcher,
+    gate: Gate,
+    effects: Vec<Effect>,
+    metrics: Arc<Metrics>,
+    health: Health,
+}
+
+impl Core {
+    fn take_in(&mut self, update: Update) {
+        match update {
+            Update::Event(event) => {
+                match &event {
+                    Event::PodDeleted(uid) => self.dispatcher.forget(uid),
+                    Event::PodApplied(pod) if pod.node.is_some() => self.dispatcher.forget(&pod.id.uid),
+                    _ => {}
+                }
+                self.step(event);
+            }
+            Update::Condition(uid, condition) => self.dispatcher.observe_condition(&uid, condition),
+            // A standby will hear of it again when it leads, since it lists anew.
+            Update::Unreadable(unreadable) if self.gate.leads => {
+                self.dispatcher.report_unreadable(*unreadable)
+            }
+            Update::Unreadable(_) => {}
+            Update::Listed(kind, number) => {
+                if self.gate.list(kind, number) {
+                    self.health.synced();
+                    let (nodes, pods) = (self.engine.cache().node_count(), self.engine.cache().pod_count());
+                    tracing::info!(nodes, pods, "Nodes and pods are listed.");
+                    self.step(Event::Synced);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        self.engine.step(self.clock.now(), event, &mut self.effects);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        for effect in self.effects.drain(..) {
+            self.dispatcher.carry_out(effect);
+        }
+    }
+
+    /// Takes the decisions that are due, as far as the bind lane has room.
+    fn decide(&mut self) {
+        if self.wakeup().is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        let budget = self.dispatcher.room().min(LONGEST_TICK);
+        let started = Instant::now();
+        self.engine.step(self.clock.now(), Event::Tick { budget }, &mut self.effects);
+        self.observe_decisions(started.elapsed());
+        self.carry_out();
+    }
+
+    fn observe_decisions(&self, took: Duration) {
+        let unschedulable = |effect: &&Effect| matches!(effect, Effect::Fact(Fact::PodUnschedulable { .. }));
+        let placed = |effect: &&Effect| matches!(effect, Effect::Bind(_));
+        let failed = self.effects.iter().filter(unschedulable).count();
+        let decisions = failed + self.effects.iter().filter(placed).count();
+        let each = took / u32::try_from(decisions.max(1)).unwrap_or(u32::MAX);
+        for _ in 0..decisions {
+            self.metrics.observe_algorithm(each);
+        }
+        for _ in 0..failed {
+            self.metrics.observe_attempt(AttemptResult::Unschedulable, each);
+        }
+    }
+
+    /// When to decide next; `None` while nothing is due or nothing may be decided.
+    fn wakeup(&self) -> Option<Instant> {
+        if !self.gate.is_open() || self.dispatcher.room() == 0 {
+            return None;
+        }
+        self.engine.next_wakeup().map(|time| self.clock.instant(time))
+    }
+
+    fn pulse(&self) {
+        self.health.turn();
+        self.dispatcher.publish_gauges();
+        for (queue, pods) in self.engine.queue_lengths() {
+            self.metrics.set_pending(queue, pods);
+        }
+        let cache = self.engine.cache();
+        self.metrics.set_cache(CacheSize {
+            nodes: cache.node_count(),
+            pods: cache.pod_count(),
+            assumed_pods: cache.assumed_count(),
+        });
+    }
+}
+
+/// The number of the lists that are taken at the start.
+const FIRST_LIST: u64 = 1;
+
+/// Whether decisions may be taken.
+struct Gate {
+    leads: bool,
+    /// Lists of this number or a later one are recent enough.
+    required: u64,
+    wanted: watch::Sender<u64>,
+    /// The number of the last complete list: of nodes, of pods.
+    listed: [u64; 2],
+    synced: bool,
+}
+
+impl Gate {
+    fn is_open(&self) -> bool {
+        self.leads && self.listed.iter().all(|number| *number >= self.required)
+    }
+
+    /// Leadership is what it is now. What was listed before it began may be older than the last write of the previous leader.
+    fn lead(&mut self, leads: bool) {
+        if leads && !self.leads {
+            self.wanted.send_modify(|number| *number += 1);
+            self.required = *self.wanted.borrow();
+        }
+        self.leads = leads;
+    }
+
+    /// A list is complete; whether with it everything is listed for the first time.
+    fn list(&mut self, kind: Watched, number: u64) -> bool {
+        match kind {
+            Watched::Nodes => self.listed[0] = number,
+            Watched::Pods => self.listed[1] = number,
+        }
+        let first = !self.synced && self.listed.iter().all(|number| *number >= FIRST_LIST);
+        self.synced |= first;
+        first
+    }
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        scheduler_name: config.scheduler_name.as_str().into(),
+        initial_backoff: Duration::from_secs(config.pod_initial_backoff_seconds.into()),
+        max_backoff: Duration::from_secs(config.pod_max_backoff_seconds.into()),
+        scoring: Scoring::LeastFragmentation,
+    }
+}
+
+/// Stands for election, unless there is none to stand for.
+fn elect(
+    config: &Config,
+    kube: &kube::Config,
+    identity: &str,
+    dry_run: bool,
+) -> Result<Option<LeaseTask>, ConnectError> {
+    if dry_run || !config.leader_election.leader_elect {
+        return Ok(None);
+    }
+    let timeout = config.client_connection.request_timeout;
+    let client = connect::client(kube)?;
+    Ok(Some(LeaseTask::spawn(client, &config.leader_election, timeout, identity.to_owned())))
+}
+
+fn is_leading(leadership: &Leadership) -> bool {
+    matches!(leadership, Leadership::Leading { .. })
+}
+
+fn leadership(election: Option<&LeaseTask>) -> watch::Receiver<Leadership> {
+    match election {
+        Some(election) => election.leadership(),
+        None => watch::channel(Leadership::Standby).1,
+    }
+}
+
+/// Whether this replica leads at the start; waits a moment for the answer of the first attempt.
+async fn first_leadership(leadership: &mut watch::Receiver<Leadership>) -> bool {
+    let leading = timeout(FIRST_LEADERSHIP, leadership.wait_for(is_leading)).await;
+    matches!(leading, Ok(Ok(_)))
+}
+
+/// Serves the HTTP pages, if configured.
+async fn serve(
+    config: &Config,
+    identity: &str,
+    health: &Health,
+    metrics: &Arc<Metrics>,
+    token: &LeaderToken,
+    tasks: &mut JoinSet<&'static str>,
+) -> Result<(), RunError> {
+    let Some(address) = config.http.bind_address else { return Ok(()) };
+    let listener = http::bind(address).await?;
+    let pages = Pages::new(config, identity, health.clone(), metrics.clone(), token.clone())?;
+    tasks.spawn(async move {
+        if let Err(error) = http::serve(listener, pages, std::future::pending()).await {
+            tracing::error!(%error, "HTTP server failed.");
+        }
+        "HTTP server"
+    });
+    Ok(())
+}
+
+/// Starts both watches.
+fn follow(
+    client: kube::Client,
+    config: &Config,
+    wanted: watch::Receiver<u64>,
+    metrics: &Arc<Metrics>,
+    tasks: &mut JoinSet<&'static str>,
+) -> mpsc::Receiver<Update> {
+    let (sender, updates) = mpsc::channel(watches::CHANNEL_CAPACITY);
+    let nodes = watches::nodes(client.clone(), sender.clone(), wanted.clone(), metrics.clone());
+    tasks.spawn(async move {
+        nodes.await;
+        "watch of nodes"
+    });
+    let (name, metrics) = (config.scheduler_name.clone(), metrics.clone());
+    tasks.spawn(async move {
+        watches::pods(client, &name, sender, wanted, metrics).await;
+        "watch of pods"
+    });
+    updates
+}
+
+/// Waits until the election is over; for ever without one.
+async fn ended(election: &mut Option<LeaseTask>) -> RunError {
+    match election {
+        None => std::future::pending().await,
+        Some(election) => match election.ended().await {
+            Ended::Lost => RunError::LeadershipLost,
+            Ended::Released => RunError::ElectionDied("it was released".to_owned()),
+            Ended::Died(error) => RunError::ElectionDied(error),
+        },
+    }
+}
+
+/// Waits until then; for ever without a time.
+async fn due(wakeup: Option<Instant>) {
+    match wakeup {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(leads: bool) -> Gate {
+        Gate {
+            leads,
+            required: FIRST_LIST,
+            wanted: watch::channel(FIRST_LIST).0,
+            listed: [0; 2],
+            synced: false,
+        }
+    }
+
+    #[test]
+    fn opens_when_both_are_listed() {
+        let mut gate = gate(true);
+        assert!(!gate.list(Watched::Nodes, 1) && !gate.is_open());
+        assert!(gate.list(Watched::Pods, 1) && gate.is_open());
+        assert!(!gate.list(Watched::Pods, 1), "only the first time is the first");
+    }
+
+    #[test]
+    fn a_standby_lists_anew_when_it_leads() {
+        let mut gate = gate(false);
+        gate.list(Watched::Nodes, 1);
+        assert!(gate.list(Watched::Pods, 1), "a standby is ready");
+        assert!(!gate.is_open());
+        gate.lead(true);
+        assert_eq!(*gate.wanted.borrow(), 2);
+        gate.list(Watched::Nodes, 1);
+        gate.list(Watched::Pods, 2);
+        assert!(!gate.is_open(), "a list from before does not count");
+        gate.list(Watched::Nodes, 2);
+        assert!(gate.is_open());
+        gate.lead(true);
+        assert_eq!(*gate.wanted.borrow(), 2, "a renewal changes nothing");
+    }
+}

@@ -1,0 +1,543 @@
+//! Watches nodes and pods and turns what the API says into the engine's events.
+//!
+//! ```text
+//!   kube watcher ── Init, InitApply…, InitDone, Apply, Delete ──► tracker ── Update… ──► engine loop
+//!                        (list, then watch; again after a 410)      │ names seen, and in which list
+//! ```
+//!
+//! Invariant: after `Update::Listed` the engine knows exactly what existed when that list was taken, and everything since.
+//! So whatever an earlier list or watch had shown and this list does not is reported as deleted, and a pod that took the
+//! name of another is reported after that one's end. A watch that fails is logged and begun anew, never given up.
+//!
+//! No API object is kept: an object is converted when it arrives, and only its name and uid stay here. Their number is that
+//! of the nodes and of the pods that concern us; the channel to the engine loop is bounded, and a full one slows the watch.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, pin_mut};
+use kube::api::Api;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, watcher};
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, watch};
+
+use crate::event::Event;
+use crate::model::{NodeName, PodId, PodUid};
+use crate::shell::convert::wire::{NodeView, PodView};
+use crate::shell::convert::{
+    Condition, Interner, Unreadable, condition, convert_node, convert_pod, is_ours_or_bound, pod_id,
+};
+use crate::shell::metrics::{Metrics, Watched};
+
+/// Updates that may wait for the engine loop: a page of a list and what is watched meanwhile, half a kilobyte each.
+pub const CHANNEL_CAPACITY: usize = 1024;
+
+/// The API server ends a watch after this long and we begin the next where it ended. Short, because a connection that died
+/// without a word is noticed only by the end that does not come.
+pub const WATCH_SECONDS: u32 = 60;
+
+/// Finished pods hold nothing; a pod that finishes leaves the selection, which the watch shows as its end.
+const UNFINISHED_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// Pauses before a failed list or watch is tried again: doubling from 0.1 s to 5 s. An API server that restarts is back
+/// within seconds, and two requests every five seconds burden nobody.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a watch tells the engine loop.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// Something for the engine.
+    Event(Event),
+    /// What an unbound pod's `PodScheduled` condition says; comes before the pod's event.
+    Condition(PodUid, Condition),
+    /// A pod of ours that cannot be read.
+    Unreadable(Box<Unreadable>),
+    /// All objects of a kind have been listed. The list was begun when lists of this number were asked for.
+    Listed(Watched, u64),
+}
+
+/// Follows nodes until the engine loop is gone. A new number in `wanted` asks for a new list.
+pub async fn nodes(
+    client: kube::Client,
+    updates: mpsc::Sender<Update>,
+    wanted: watch::Receiver<u64>,
+    metrics: Arc<Metrics>,
+) {
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let open = || watcher(Api::<NodeView>::all(client.clone()), config.clone()).backoff(Pauses::default());
+    follow(open, NodeTracker::default(), updates, wanted, &metrics).await;
+}
+
+/// Follows pods until the engine loop is gone: all that are bound, and the unbound ones of `scheduler_name`.
+pub async fn pods(
+    client: kube::Client,
+    scheduler_name: &str,
+    updates: mpsc::Sender<Update>,
+    wanted: watch::Receiver<u64>,
+    metrics: Arc<Metrics>,
+) {
+    let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(UNFINISHED_PODS);
+    let open = || watcher(Api::<PodView>::all(client.clone()), config.clone()).backoff(Pauses::default());
+    follow(open, PodTracker::new(scheduler_name), updates, wanted, &metrics).await;
+}
+
+/// Turns one kind of object into updates.
+trait Tracker {
+    /// The object.
+    type View: DeserializeOwned + Clone + Debug + Send + 'static;
+    /// Its name in metrics and logs.
+    const KIND: Watched;
+
+    /// A list begins.
+    fn begin_list(&mut self);
+    /// The list is complete: what it did not show is gone.
+    fn end_list(&mut self, updates: &mut Vec<Update>);
+    /// An object is there, in this state.
+    fn apply(&mut self, view: &Self::View, updates: &mut Vec<Update>);
+    /// An object is gone.
+    fn delete(&mut self, view: &Self::View, updates: &mut Vec<Update>);
+}
+
+/// The engine loop is gone.
+struct Closed;
+
+async fn follow<T, S>(
+    open: impl Fn() -> S,
+    mut tracker: T,
+    updates: mpsc::Sender<Update>,
+    mut wanted: watch::Receiver<u64>,
+    metrics: &Metrics,
+) where
+    T: Tracker,
+    S: Stream<Item = watcher::Result<watcher::Event<T::View>>>,
+{
+    loop {
+        let number = *wanted.borrow_and_update();
+        let stream = open();
+        pin_mut!(stream);
+        loop {
+            let item = tokio::select! {
+                changed = wanted.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                item = stream.next() => item,
+            };
+            let Some(item) = item else { break };
+            if pass_on(item, number, &mut tracker, &updates, metrics).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn pass_on<T: Tracker>(
+    item: watcher::Result<watcher::Event<T::View>>,
+    number: u64,
+    tracker: &mut T,
+    updates: &mpsc::Sender<Update>,
+    metrics: &Metrics,
+) -> Result<(), Closed> {
+    let mut out = Vec::new();
+    match item {
+        Ok(watcher::Event::Init) => tracker.begin_list(),
+        Ok(watcher::Event::InitApply(view) | watcher::Event::Apply(view)) => tracker.apply(&view, &mut out),
+        Ok(watcher::Event::Delete(view)) => tracker.delete(&view, &mut out),
+        Ok(watcher::Event::InitDone) => {
+            tracker.end_list(&mut out);
+            out.push(Update::Listed(T::KIND, number));
+        }
+        Err(error) => {
+            metrics.count_watch_restart(T::KIND);
+            log_failure(T::KIND, &error);
+        }
+    }
+    for update in out {
+        updates.send(update).await.map_err(|_| Closed)?;
+    }
+    Ok(())
+}
+
+fn log_failure(kind: Watched, error: &watcher::Error) {
+    if is_forbidden(error) {
+        tracing::error!(
+            resource = ?kind,
+            %error,
+            "Watch is forbidden: the service account needs get, list and watch on this resource in all namespaces."
+        );
+    } else {
+        tracing::warn!(resource = ?kind, %error, "Watch failed and is begun again.");
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.is_forbidden(),
+        _ => false,
+    }
+}
+
+/// Growing pauses. Without chance: there is one of us, not a herd.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Pauses(FIRST_PAUSE)
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = (pause * 2).min(LONGEST_PAUSE);
+        Some(pause)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0 = FIRST_PAUSE;
+    }
+}
+
+/// What is known of a node besides its name.
+struct KnownNode {
+    list: u64,
+    notes: Vec<String>,
+}
+
+#[derive(Default)]
+struct NodeTracker {
+    interner: Interner,
+    list: u64,
+    known: BTreeMap<NodeName, KnownNode>,
+}
+
+impl Tracker for NodeTracker {
+    type View = NodeView;
+    const KIND: Watched = Watched::Nodes;
+
+    fn begin_list(&mut self) {
+        self.list += 1;
+    }
+
+    fn end_list(&mut self, updates: &mut Vec<Update>) {
+        let list = self.list;
+        let gone = self.known.extract_if(.., |_, known| known.list != list);
+        updates.extend(gone.map(|(name, _)| Update::Event(Event::NodeDeleted(name))));
+    }
+
+    fn apply(&mut self, view: &NodeView, updates: &mut Vec<Update>) {
+        let converted = convert_node(view, &mut self.interner);
+        let name = converted.node.name.clone();
+        let known = KnownNode { list: self.list, notes: converted.notes };
+        let before = self.known.get(&name).map_or(&[][..], |known| &known.notes);
+        for note in known.notes.iter().filter(|note| !before.contains(note)) {
+            tracing::warn!(node = %name, note, "Part of a node cannot be read.");
+        }
+        self.known.insert(name, known);
+        updates.push(Update::Event(Event::NodeApplied(converted.node)));
+    }
+
+    fn delete(&mut self, view: &NodeView, updates: &mut Vec<Update>) {
+        let name = NodeName::from(view.metadata.name.as_deref().unwrap_or_default());
+        self.known.remove(&name);
+        updates.push(Update::Event(Event::NodeDeleted(name)));
+    }
+}
+
+/// Namespace and name.
+type PodKey = (Arc<str>, Arc<str>);
+
+/// Which pod has a name, and which list showed it last.
+struct KnownPod {
+    list: u64,
+    uid: PodUid,
+}
+
+struct PodTracker {
+    scheduler_name: Arc<str>,
+    interner: Interner,
+    list: u64,
+    known: BTreeMap<PodKey, KnownPod>,
+}
+
+impl PodTracker {
+    fn new(scheduler_name: &str) -> PodTracker {
+        PodTracker {
+            scheduler_name: scheduler_name.into(),
+            interner: Interner::default(),
+            list: 0,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Ends the pod that had this name before, if it was another.
+    fn end_predecessor(&mut self, id: &PodId, updates: &mut Vec<Update>) {
+        let key = key(id);
+        if self.known.get(&key).is_some_and(|known| known.uid != id.uid)
+            && let Some(known) = self.known.remove(&key)
+        {
+            updates.push(Update::Event(Event::PodDeleted(known.uid)));
+        }
+    }
+}
+
+impl Tracker for PodTracker {
+    type View = PodView;
+    const KIND: Watched = Watched::Pods;
+
+    fn begin_list(&mut self) {
+        self.list += 1;
+    }
+
+    fn end_list(&mut self, updates: &mut Vec<Update>) {
+        let list = self.list;
+        let gone = self.known.extract_if(.., |_, known| known.list != list);
+        updates.extend(gone.map(|(_, known)| Update::Event(Event::PodDeleted(known.uid))));
+    }
+
+    fn apply(&mut self, view: &PodView, updates: &mut Vec<Update>) {
+        let id = pod_id(view, &mut self.interner);
+        self.end_predecessor(&id, updates);
+        if !is_ours_or_bound(view, &self.scheduler_name) {
+            return;
+        }
+        self.known.insert(key(&id), KnownPod { list: self.list, uid: id.uid.clone() });
+        match convert_pod(view, id, &mut self.interner) {
+            Ok(pod) => {
+                let said = if pod.node.is_none() { condition(view) } else { None };
+                updates.extend(said.map(|said| Update::Condition(pod.id.uid.clone(), said)));
+                updates.push(Update::Event(Event::PodApplied(pod)));
+            }
+            Err(unreadable) => {
+                let uid = unreadable.pod.uid.clone();
+                updates.extend(condition(view).map(|said| Update::Condition(uid.clone(), said)));
+                // An earlier state of it may have been readable.
+                updates.push(Update::Event(Event::PodDeleted(uid)));
+                updates.push(Update::Unreadable(unreadable));
+            }
+        }
+    }
+
+    fn delete(&mut self, view: &PodView, updates: &mut Vec<Update>) {
+        let id = pod_id(view, &mut self.interner);
+        self.end_predecessor(&id, updates);
+        if self.known.remove(&key(&id)).is_some() {
+            updates.push(Update::Event(Event::PodDeleted(id.uid)));
+        }
+    }
+}
+
+fn key(id: &PodId) -> PodKey {
+    (id.namespace.clone(), id.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use serde_json::json;
+
+    use super::*;
+
+    type PodEvents = Vec<watcher::Result<watcher::Event<PodView>>>;
+
+    /// `uid` is `name.generation`, so that `a.1` and `a.2` are two pods of one name.
+    fn pod(uid: &str, scheduler: &str, node: &str) -> PodView {
+        let name = uid.split('.').next().unwrap();
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": uid},
+            "spec": {"schedulerName": scheduler, "nodeName": node},
+        }))
+        .unwrap()
+    }
+
+    fn node(name: &str) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+    }
+
+    /// Words: `+a.1` apply, `-a.1` delete, `[` list begins, `]` list ends, `!` the watch fails; in a list `+` is a listed
+    /// object. `?` marks a foreign unbound pod, `@` a foreign bound one.
+    fn pod_events(script: &str) -> PodEvents {
+        let mut listing = false;
+        let mut events = PodEvents::new();
+        for word in script.split_whitespace() {
+            let (kind, uid) = word.split_at(1);
+            let view = match uid.chars().next() {
+                Some('?') => pod(&uid[1..], "other", ""),
+                Some('@') => pod(&uid[1..], "other", "n0"),
+                Some(_) => pod(uid, "mig-scheduler", ""),
+                None => PodView::default(),
+            };
+            let event = match kind {
+                "[" => watcher::Event::Init,
+                "]" => watcher::Event::InitDone,
+                "-" => watcher::Event::Delete(view),
+                "+" if listing => watcher::Event::InitApply(view),
+                "+" => watcher::Event::Apply(view),
+                _ => {
+                    events.push(Err(watcher::Error::NoResourceVersion));
+                    continue;
+                }
+            };
+            listing = (listing || kind == "[") && kind != "]";
+            events.push(Ok(event));
+        }
+        events
+    }
+
+    /// What the engine loop hears of a stream that is then followed by silence.
+    async fn follow_once<T: Tracker>(
+        tracker: T,
+        events: Vec<watcher::Result<watcher::Event<T::View>>>,
+    ) -> Vec<String> {
+        let (updates, mut heard) = mpsc::channel(CHANNEL_CAPACITY);
+        let (want, wanted) = watch::channel(7);
+        let events = std::cell::RefCell::new(Some(events));
+        let open = || stream::iter(events.take().unwrap_or_default()).chain(stream::pending());
+        let metrics = Metrics::new("test");
+        let stop = async {
+            tokio::task::yield_now().await;
+            drop(want);
+        };
+        futures::join!(follow(open, tracker, updates, wanted, &metrics), stop);
+        let mut lines = Vec::new();
+        while let Some(update) = heard.recv().await {
+            lines.push(line(&update));
+        }
+        lines
+    }
+
+    fn line(update: &Update) -> String {
+        match update {
+            Update::Event(Event::PodApplied(pod)) => format!("+{}", pod.id.uid),
+            Update::Event(Event::PodDeleted(uid)) => format!("-{uid}"),
+            Update::Event(Event::NodeApplied(node)) => format!("+{}", node.name),
+            Update::Event(Event::NodeDeleted(name)) => format!("-{name}"),
+            Update::Listed(_, number) => format!("listed {number}"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    async fn check(script: &str, expected: &[&str]) {
+        let heard = follow_once(PodTracker::new("mig-scheduler"), pod_events(script)).await;
+        assert_eq!(heard, expected, "{script}");
+    }
+
+    #[tokio::test]
+    async fn lists_then_watches() {
+        check("[ +a.1 +b.1 ] +c.1 -a.1", &["+a.1", "+b.1", "listed 7", "+c.1", "-a.1"]).await;
+        check("[ ]", &["listed 7"]).await;
+    }
+
+    #[tokio::test]
+    async fn a_relist_ends_what_it_does_not_show() {
+        check(
+            "[ +a.1 +b.1 ] +c.1 ! [ +b.1 ]",
+            &["+a.1", "+b.1", "listed 7", "+c.1", "+b.1", "-a.1", "-c.1", "listed 7"],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_list_that_breaks_off_ends_nothing() {
+        check(
+            "[ +a.1 +b.1 ] ! [ +a.1 ! [ +b.1 +c.1 ]",
+            &["+a.1", "+b.1", "listed 7", "+a.1", "+b.1", "+c.1", "-a.1", "listed 7"],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_successor_of_the_same_name_comes_after_the_end_of_the_first() {
+        check("[ +a.1 ] [ +a.2 ]", &["+a.1", "listed 7", "-a.1", "+a.2", "listed 7"]).await;
+        check("[ +a.1 ] +a.2", &["+a.1", "listed 7", "-a.1", "+a.2"]).await;
+        check("[ +a.1 ] [ +?a.2 ]", &["+a.1", "listed 7", "-a.1", "listed 7"]).await;
+        check("[ +a.1 ] -a.2", &["+a.1", "listed 7", "-a.1"]).await;
+    }
+
+    #[tokio::test]
+    async fn foreign_pods_count_once_they_are_bound() {
+        check("[ +?a.1 +@b.1 ] +@a.1 +?c.1 -?c.1 -@a.1", &["+b.1", "listed 7", "+a.1", "-a.1"]).await;
+    }
+
+    #[tokio::test]
+    async fn nodes_are_tracked_alike() {
+        use watcher::Event::*;
+        let script = [
+            Init,
+            InitApply(node("n0")),
+            InitApply(node("n1")),
+            InitDone,
+            Apply(node("n2")),
+            Delete(node("n0")),
+        ];
+        let again = [Init, InitApply(node("n1")), InitDone];
+        let heard =
+            follow_once(NodeTracker::default(), script.into_iter().chain(again).map(Ok).collect()).await;
+        assert_eq!(heard, ["+n0", "+n1", "listed 7", "+n2", "-n0", "+n1", "-n2", "listed 7"]);
+    }
+
+    #[tokio::test]
+    async fn conditions_and_unreadable_pods_are_passed_on() {
+        let mut view = pod("a.1", "mig-scheduler", "");
+        view.status =
+            serde_json::from_value(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))
+                .unwrap();
+        let mut odd = view.clone();
+        odd.spec.overhead = Some([("cpu".to_owned(), "x".to_owned())].into());
+        let mut tracker = PodTracker::new("mig-scheduler");
+        let mut updates = Vec::new();
+        tracker.apply(&view, &mut updates);
+        tracker.apply(&odd, &mut updates);
+        assert!(
+            matches!(
+                updates.as_slice(),
+                [
+                    Update::Condition(..),
+                    Update::Event(Event::PodApplied(_)),
+                    Update::Condition(..),
+                    Update::Event(Event::PodDeleted(_)),
+                    Update::Unreadable(_)
+                ]
+            ),
+            "{updates:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_new_list_is_taken_when_it_is_wanted() {
+        let (updates, mut heard) = mpsc::channel(CHANNEL_CAPACITY);
+        let (want, wanted) = watch::channel(0);
+        let metrics = Metrics::new("test");
+        let open = || stream::iter(pod_events("[ +a.1 ]")).chain(stream::pending());
+        let ask = async {
+            tokio::task::yield_now().await;
+            want.send_replace(1);
+            tokio::task::yield_now().await;
+            drop(want);
+        };
+        futures::join!(follow(open, PodTracker::new("mig-scheduler"), updates, wanted, &metrics), ask);
+        let mut lines = Vec::new();
+        while let Some(update) = heard.recv().await {
+            lines.push(line(&update));
+        }
+        assert_eq!(lines, ["+a.1", "listed 0", "+a.1", "listed 1"]);
+    }
+
+    #[test]
+    fn pauses_grow_to_a_limit() {
+        let pauses: Vec<_> = Pauses::default().take(8).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+}
