@@ -144,7 +144,7 @@ impl Reader<'_> {
         parts.overhead = self.amounts("spec.overhead", spec.overhead.as_ref());
         parts.pod_level =
             self.pod_level(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
-        cut(parts.total())
+        parts.total()
     }
 
     fn container(&mut self, path: &str, container: &ContainerView) -> ContainerRequests {
@@ -292,17 +292,6 @@ pub(super) fn taint_effect(text: &str) -> Option<TaintEffect> {
 
 fn is_sidecar(container: &ContainerView) -> bool {
     container.restart_policy.as_deref() == Some("Always")
-}
-
-/// Many containers of the largest size each would still add up to more than the model allows for one pod.
-fn cut(mut total: Resources) -> Resources {
-    for amount in [&mut total.cpu_milli, &mut total.memory, &mut total.ephemeral_storage] {
-        *amount = (*amount).min(MAX_QUANTITY);
-    }
-    for (name, amount) in total.clone().extended() {
-        total.set(name.clone(), *amount);
-    }
-    total
 }
 
 fn mig_requests(requests: &Resources) -> Vec<MigRequest> {
