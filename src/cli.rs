@@ -5,6 +5,7 @@
 
 mod config;
 mod run;
+mod simulate;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ Examples:
       a complete file to start from
   mig-scheduler config check scheduler-config.yaml
       says what is wrong with it, if anything
+  mig-scheduler simulate
+      a day of inference pods on 100 GPUs, against a static layout
 
 Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
 
@@ -48,6 +51,8 @@ enum Command {
     /// Check, print or describe the configuration file.
     #[command(subcommand)]
     Config(config::Command),
+    /// Run the whole scheduler in virtual time on virtual nodes and compare policies.
+    Simulate(simulate::Arguments),
 }
 
 impl Cli {
@@ -67,6 +72,11 @@ impl Cli {
         match self.command {
             Command::Run(command) => command.run(self.log_format),
             Command::Config(command) => print(&command.run()?),
+            Command::Simulate(arguments) => {
+                let outcome = arguments.run()?;
+                print(&outcome.text)?;
+                outcome.verdict
+            }
         }
     }
 }

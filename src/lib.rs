@@ -35,6 +35,7 @@ pub mod model;
 pub mod queue;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod shell;
+pub mod sim;
 pub mod solver;
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Integration tests, in one binary so that the library is linked once.
 
 mod architecture;
+mod checker;
 mod cli;
 mod config;
 mod manifests;
 mod mig_inputs;
 mod mig_tables;
+mod simulate;
