@@ -3,6 +3,7 @@
 //! Invariant: the first of these that is given decides, and a given one that does not work is an error rather than a reason
 //! to try the next: the command line, the configuration file, `$KUBECONFIG`, the pod's service account, `~/.kube/config`.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -82,4 +83,42 @@ pub fn watch_client(config: &Config) -> Result<kube::Client, ConnectError> {
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
     client(&config)
+}
+
+/// An error with its causes, each said once: kube's own text stops at "client error (Connect)".
+pub fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_said_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("request failed: connect")]
+        struct Outer(#[source] Middle);
+        #[derive(Debug, thiserror::Error)]
+        #[error("connect")]
+        struct Middle(#[source] std::io::Error);
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(causes(&Outer(Middle(refused))), "request failed: connect: connection refused");
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_named_must_work() {
+        let error = kube_config(Some(Path::new("/nowhere/kubeconfig"))).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot use kubeconfig /nowhere/kubeconfig: "), "{error}");
+    }
 }

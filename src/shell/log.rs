@@ -55,8 +55,15 @@ where
     })
 }
 
+/// kube reports every failed request on its own account, at level ERROR and without its cause; we report what came of it.
+/// A directive of the operator for the same target wins.
+const QUIET: &str = "kube_client::client::builder=off,kube_client::client=error,kube_runtime::watcher=off";
+
 fn filter(level: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::try_new(level).map_err(|source| LogError::Level { level: level.to_owned(), source })
+    // The operator's own text alone is judged, so that the error quotes nothing that is not in the file.
+    EnvFilter::try_new(level)
+        .and_then(|_| EnvFilter::try_new(format!("{QUIET},{level}")))
+        .map_err(|source| LogError::Level { level: level.to_owned(), source })
 }
 
 /// Writes a fact as one line.

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::event::Event;
 use crate::model::{NodeName, PodId, PodUid};
+use crate::shell::connect::causes;
 use crate::shell::convert::wire::{NodeView, PodView};
 use crate::shell::convert::{
     Condition, Interner, Unreadable, condition, convert_node, convert_pod, is_ours_or_bound, pod_id,
@@ -43,10 +44,10 @@ pub const WATCH_SECONDS: u32 = 60;
 /// Finished pods hold nothing; a pod that finishes leaves the selection, which the watch shows as its end.
 const UNFINISHED_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// Pauses before a failed list or watch is tried again: doubling from 0.1 s to 5 s. An API server that restarts is back
-/// within seconds, and two requests every five seconds burden nobody.
+/// Pauses before a failed list or watch is tried again: doubling from 0.1 s to 1 s. An API server that restarts is back
+/// within seconds, and pods wait for us to see it; two requests a second burden nobody.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a watch tells the engine loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,14 +165,16 @@ async fn pass_on<T: Tracker>(
 }
 
 fn log_failure(kind: Watched, error: &watcher::Error) {
-    if is_forbidden(error) {
+    let forbidden = is_forbidden(error);
+    let error = causes(error);
+    if forbidden {
         tracing::error!(
             resource = ?kind,
-            %error,
+            error,
             "Watch is forbidden: the service account needs get, list and watch on this resource in all namespaces."
         );
     } else {
-        tracing::warn!(resource = ?kind, %error, "Watch failed and is begun again.");
+        tracing::warn!(resource = ?kind, error, "Watch failed and is begun again.");
     }
 }
 
@@ -537,7 +540,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_limit() {
-        let pauses: Vec<_> = Pauses::default().take(8).map(|pause| pause.as_millis()).collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        let pauses: Vec<_> = Pauses::default().take(6).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
     }
 }

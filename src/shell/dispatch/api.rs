@@ -11,6 +11,7 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use crate::model::PodId;
+use crate::shell::connect::causes;
 use crate::shell::lease::LeaderToken;
 
 /// The longest `Retry-After` that is obeyed; a server that asks for more is asked again then.
@@ -89,12 +90,12 @@ impl Caller {
             .header(header::ACCEPT, JSON)
             .body(Body::from(body))
             .map_err(|error| error.to_string())?;
-        let response = self.client.send(request).await.map_err(|error| error.to_string())?;
+        let response = self.client.send(request).await.map_err(|error| causes(&error))?;
         let (parts, body) = response.into_parts();
         let retry_after = parts.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let seconds = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
         // Read to its end: only then does the connection serve the next request.
-        let body = body.collect_bytes().await.map_err(|error| error.to_string())?;
+        let body = body.collect_bytes().await.map_err(|error| causes(&error))?;
         Ok(Answer {
             status: parts.status,
             retry_after: seconds.map(|wait| wait.min(LONGEST_RETRY_AFTER)),
