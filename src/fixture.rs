@@ -1,4 +1,4 @@
-//! Clusters as text, for the tests of the pure modules.
+//! Clusters as text, and reproducible chance, for the tests of the pure modules.
 //!
 //! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`, or with GPUs that are cut on demand
 //! `n0 A100-40GB*2`. A pod: `p0 cpu=100 1g.5gb=1 prio=5 tolerates=gpu zone=a port=80 on=n1`. Everything not said is roomy
@@ -11,6 +11,14 @@ use crate::model::{
     HostPort, MigConfigState, MigRequest, Node, Partitioning, Pod, PodId, PodSpec, Protocol, ResourceName,
     Resources, Taint, TaintEffect, Time, Toleration,
 };
+
+/// A stream of numbers below the bound it is asked for, the same for the same seed (Knuth's MMIX generator).
+pub fn chance(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |bound| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % bound
+    }
+}
 
 /// Parses one node.
 pub fn node(text: &str) -> Node {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::fixture::{node, pod};
+use crate::fixture::{chance, node, pod};
 use crate::model::{Node, Partitioning, Unsupported};
 use crate::solver::fragmentation::DemandMix;
 
@@ -182,11 +182,7 @@ fn scan(world: &Cluster, scoring: Scoring, spec: &PodSpec) -> Option<(NodeIndex,
 
 #[test]
 fn rankings_equal_a_scan_whatever_happens_in_between() {
-    let mut random = 11_u64;
-    let mut next = move |bound: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % bound
-    };
+    let mut next = chance(11);
     let profiles = ["1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb"];
     for scoring in [Scoring::LeastFragmentation, Scoring::BestFit, Scoring::Spread] {
         let mut world = cluster(&[], &[]);

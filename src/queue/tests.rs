@@ -1,7 +1,7 @@
 //! Order, back-off and the moves between the parts of the queue.
 
 use super::*;
-use crate::fixture::pod;
+use crate::fixture::{chance, pod};
 
 const SECOND: u64 = 1;
 
@@ -128,11 +128,7 @@ fn nothing_is_lost_in_flight() {
 /// Whatever is done in whatever order, every pod is in just one part and the parts agree with the counts.
 #[test]
 fn parts_stay_consistent_under_random_use() {
-    let mut random = 7_u64;
-    let mut next = move |bound: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % bound
-    };
+    let mut next = chance(7);
     let mut queue = queue();
     let mut flying: Vec<PodUid> = Vec::new();
     for step in 0..20_000 {

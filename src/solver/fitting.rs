@@ -214,6 +214,7 @@ fn appraise(table: &FragmentationTable, gpus: &[Layout], placements: Vec<DeviceP
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::chance;
     use crate::mig::{GpuModel, ProfileName};
     use crate::solver::fragmentation::DemandMix;
 
@@ -246,32 +247,28 @@ mod tests {
 
     #[test]
     fn does_not_fit_means_that_nothing_fits() {
-        let mut random = 3_u64;
-        let mut next = move |bound: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) as usize % bound
-        };
+        let mut next = chance(3);
         let (mut fitting, mut searched) = (0, 0);
         for name in ["A100-40GB", "A30-24GB", "RTX-PRO-6000-96GB"] {
             let model = GpuModel::by_name(name).unwrap();
             let table = FragmentationTable::new(model, &DemandMix::default());
-            let mut any = || -> (ProfileName, u8, usize) {
-                let profile = model.profiles[next(model.profiles.len())];
-                (profile.name, next(usize::from(model.memory_slices)) as u8, next(4))
+            let mut any = || -> (ProfileName, u8, u64) {
+                let profile = model.profiles[next(model.profiles.len() as u64) as usize];
+                (profile.name, next(u64::from(model.memory_slices)) as u8, next(4))
             };
             for _ in 0..4_000 {
-                let mut gpus = vec![Layout::empty(model); 1 + any().2 % 2];
+                let mut gpus = vec![Layout::empty(model); 1 + any().2 as usize % 2];
                 for _ in 0..any().2 {
                     let (profile, start, gpu) = any();
-                    let gpu = gpu % gpus.len();
+                    let gpu = gpu as usize % gpus.len();
                     if let Ok(larger) = gpus[gpu].clone().with(Placement::new(profile, start)) {
                         gpus[gpu] = larger;
                     }
                 }
                 let (first, second) = (any(), any());
-                let mut wanted = vec![(first.0, 1 + first.2 as u64 % 3)];
+                let mut wanted = vec![(first.0, 1 + first.2 % 3)];
                 if second.0 != first.0 {
-                    wanted.push((second.0, 1 + second.2 as u64 % 2));
+                    wanted.push((second.0, 1 + second.2 % 2));
                 }
                 let each =
                     wanted.iter().flat_map(|(name, count)| std::iter::repeat_n(*name, *count as usize));
