@@ -1,6 +1,28 @@
-//! Everything that touches the world: the Kubernetes API, HTTP, logs and clocks.
+//! Everything that touches the world: the Kubernetes API, HTTP, logs, signals and clocks.
 //!
-//! Invariant: nothing below this module decides about a pod; it carries out what the engine asked for.
+//! ```text
+//!                    ┌───────────────────────── run: one loop owns the engine ─────────────────────────┐
+//!   watch ─convert─► │ updates ──► Engine::step(clock, Event) ──► effects ──► dispatch ──┬► bind lane   │──► pods/binding
+//!   lease ─────────► │ leadership    ▲        gate: leads and listed since              ├► status lane │──► pods/status
+//!   signals ───────► │               └────────────── BindFinished ◄─────────────────────┤► event lane  │──► events
+//!   http ◄───────────│ health, metrics ◄── facts ◄──────────────────────────────────────┘              │
+//!                    └──────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - Nothing below this module decides about a pod; it carries out what the engine asked for.
+//! - `convert` alone knows both Kubernetes' types and the model's.
+//! - Every channel is bounded, and none of them can make the engine's loop wait.
+//!
+//! What the service account may do, and who needs it:
+//!
+//! | API group | resource | verbs | needed by |
+//! |---|---|---|---|
+//! | core | `nodes`, `pods` | get, list, watch | `watch`, in all namespaces; `dispatch` looks at a pod after a conflict |
+//! | core | `pods/binding` | create | the bind lane |
+//! | core | `pods/status` | patch | the status lane |
+//! | `events.k8s.io` | `events` | create | the event lane |
+//! | `coordination.k8s.io` | `leases` | create; get, update by name | `lease`, in its own namespace |
 
 pub mod clock;
 pub mod connect;

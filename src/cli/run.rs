@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 
 use crate::config::{Config, LogFormat};
@@ -49,6 +49,7 @@ impl Command {
         let ended = runtime.block_on(run(settings));
         // Tasks that are left hold nothing worth waiting for.
         runtime.shutdown_background();
-        Ok(ended?)
+        // Its text names the cause already; with its sources it would be printed twice.
+        ended.map_err(|error| anyhow!("{error}"))
     }
 }
