@@ -3,18 +3,21 @@
 //! ```text
 //!            2xx ─────────────────────────────────────────────► Bound
 //!            404 ─────────────────────────────────────────────► Gone
-//!   POST ──  other 4xx ───────────────────────────────────────► Refused
+//!   POST ──  other 4xx, if it is the first answer ────────────► Refused
 //!     ▲      409 ──────────────► GET ── bound to our node ────► Bound
-//!     │      5xx, no answer ─►   │      to another ───────────► BoundElsewhere
-//!     │        (after a pause)   │      other uid, deleted ───► Gone
-//!     │      429 ┐               │      unbound, after a 409 ─► Refused
+//!     │      5xx, no answer, ►   │      to another ───────────► BoundElsewhere
+//!     │      4xx after such one  │      other uid, deleted ───► Gone
+//!     │        (after a pause)   │      unbound, after a 409 ─► Refused
+//!     │      429 ┐               │      anything else ────────► GET again
 //!     └──────────┴───────────────┘      unbound, else: POST again
 //! ```
 //!
 //! Invariant: each bind ends with exactly one answer, and the answer is what the API server holds, not what a broken
-//! connection suggests. Repeating is safe: the binding names the pod by uid, and a second one to the same node is refused
-//! with a conflict that the look afterwards tells apart. There is no limit to the attempts; while the server is away the
-//! lane is full of binds that wait for it, and the engine decides nothing more.
+//! connection suggests. Once an attempt has ended without an answer it may have been carried out, so from then on only a look
+//! at the pod ends the bind: a server that has just been restarted refuses everything (403) until it has read its roles.
+//! Repeating is safe: the binding names the pod by uid, and a second one to the same node is refused with a conflict that the
+//! look afterwards tells apart. There is no limit to the attempts; while the server is away the lane is full of binds that
+//! wait for it, and the engine decides nothing more.
 
 use std::time::{Duration, Instant};
 
@@ -135,25 +138,43 @@ async fn carry_out(caller: &Caller, binding: Binding, submitted: Instant) -> Opt
 /// What to do next about a bind.
 enum Step {
     Done(BindOutcome),
-    Post,
-    /// Look at the pod; after a conflict, of which this is the text.
-    Look(Option<String>),
+    /// Ask for it.
+    Post(Before),
+    /// Look at the pod.
+    Look(Cause),
     /// Wait first.
     Later(Box<Step>, Option<Duration>),
     /// Nothing more may be sent.
     Stop,
 }
 
+/// What is known of the attempts so far.
+#[derive(Clone, Copy)]
+enum Before {
+    /// None of them was carried out.
+    Nothing,
+    /// One ended without an answer and may yet have been carried out.
+    Unanswered,
+}
+
+/// Why a look is needed.
+enum Cause {
+    /// An attempt ended without an answer.
+    NoAnswer,
+    /// The API server refused, in these words, what may have been carried out before.
+    Refusal(String),
+}
+
 /// Binds; `None` when this replica no longer leads.
 async fn bind(caller: &Caller, binding: &Binding) -> Option<BindOutcome> {
     let mut pause = Pause::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut step = Step::Post;
+    let mut step = Step::Post(Before::Nothing);
     loop {
         step = match step {
             Step::Done(outcome) => return Some(outcome),
             Step::Stop => return None,
-            Step::Post => after_post(post(caller, binding).await),
-            Step::Look(conflict) => after_look(look(caller, &binding.pod).await, binding, conflict),
+            Step::Post(before) => after_post(post(caller, binding).await, before),
+            Step::Look(cause) => after_look(look(caller, &binding.pod).await, binding, cause),
             Step::Later(next, retry_after) => {
                 tokio::time::sleep(pause.next(retry_after)).await;
                 *next
@@ -162,46 +183,47 @@ async fn bind(caller: &Caller, binding: &Binding) -> Option<BindOutcome> {
     }
 }
 
-fn after_post(answer: Result<Answer, NoAnswer>) -> Step {
+fn after_post(answer: Result<Answer, NoAnswer>, before: Before) -> Step {
+    let look_later = |cause, retry_after| Step::Later(Box::new(Step::Look(cause)), retry_after);
     let answer = match answer {
         Ok(answer) => answer,
         Err(NoAnswer::NotLeader) => return Step::Stop,
-        Err(_) => return Step::Later(Box::new(Step::Look(None)), None),
+        Err(_) => return look_later(Cause::NoAnswer, None),
     };
-    match answer.status {
-        status if status.is_success() => Step::Done(BindOutcome::Bound),
-        StatusCode::NOT_FOUND => Step::Done(BindOutcome::Gone),
-        StatusCode::CONFLICT => Step::Look(Some(answer.text())),
+    match (answer.status, before) {
+        (status, _) if status.is_success() => Step::Done(BindOutcome::Bound),
+        (StatusCode::NOT_FOUND, _) => Step::Done(BindOutcome::Gone),
+        (StatusCode::CONFLICT, _) => Step::Look(Cause::Refusal(answer.text())),
         // Refused before anything was done.
-        StatusCode::TOO_MANY_REQUESTS => Step::Later(Box::new(Step::Post), answer.retry_after),
-        _ if answer.is_temporary() => Step::Later(Box::new(Step::Look(None)), answer.retry_after),
-        _ => Step::Done(BindOutcome::Refused(answer.text())),
+        (StatusCode::TOO_MANY_REQUESTS, _) => Step::Later(Box::new(Step::Post(before)), answer.retry_after),
+        _ if answer.is_temporary() => look_later(Cause::NoAnswer, answer.retry_after),
+        (_, Before::Unanswered) => look_later(Cause::Refusal(answer.text()), answer.retry_after),
+        (_, Before::Nothing) => Step::Done(BindOutcome::Refused(answer.text())),
     }
 }
 
-fn after_look(answer: Result<Answer, NoAnswer>, binding: &Binding, conflict: Option<String>) -> Step {
+fn after_look(answer: Result<Answer, NoAnswer>, binding: &Binding, cause: Cause) -> Step {
     let answer = match answer {
         Ok(answer) => answer,
         Err(NoAnswer::NotLeader) => return Step::Stop,
-        Err(_) => return Step::Later(Box::new(Step::Look(conflict)), None),
+        Err(_) => return Step::Later(Box::new(Step::Look(cause)), None),
     };
     match answer.status {
         StatusCode::NOT_FOUND => Step::Done(BindOutcome::Gone),
         status if status.is_success() => match serde_json::from_slice(&answer.body) {
-            Ok(view) => judge(&view, binding, conflict),
-            Err(_) => Step::Later(Box::new(Step::Look(conflict)), None),
+            Ok(view) => judge(&view, binding, cause),
+            Err(_) => Step::Later(Box::new(Step::Look(cause)), None),
         },
-        _ if answer.is_temporary() => Step::Later(Box::new(Step::Look(conflict)), answer.retry_after),
-        // We may not look. A conflict stays one; what else happened the next attempt to bind will tell.
-        _ => match conflict {
-            Some(text) => Step::Done(BindOutcome::Refused(text)),
-            None => Step::Later(Box::new(Step::Post), None),
-        },
+        status => {
+            let pod = &binding.pod;
+            tracing::debug!(%pod, %status, error = answer.text(), "Pod cannot be looked at; its bind waits for that.");
+            Step::Later(Box::new(Step::Look(cause)), answer.retry_after)
+        }
     }
 }
 
 /// What the pod, as it stands now, says about the bind.
-fn judge(view: &PodView, binding: &Binding, conflict: Option<String>) -> Step {
+fn judge(view: &PodView, binding: &Binding, cause: Cause) -> Step {
     if view.metadata.uid.as_deref() != Some(binding.pod.uid.as_str()) {
         return Step::Done(BindOutcome::Gone);
     }
@@ -209,7 +231,10 @@ fn judge(view: &PodView, binding: &Binding, conflict: Option<String>) -> Step {
         Some(node) if node == binding.node.as_str() => Step::Done(BindOutcome::Bound),
         Some(node) if !node.is_empty() => Step::Done(BindOutcome::BoundElsewhere(NodeName::from(node))),
         _ if view.metadata.deletion_timestamp.is_some() => Step::Done(BindOutcome::Gone),
-        _ => conflict.map_or(Step::Post, |text| Step::Done(BindOutcome::Refused(text))),
+        _ => match cause {
+            Cause::Refusal(text) => Step::Done(BindOutcome::Refused(text)),
+            Cause::NoAnswer => Step::Post(Before::Unanswered),
+        },
     }
 }
 

@@ -127,7 +127,7 @@ async fn a_conflict_is_told_apart_by_looking() {
     check(&["POST 409 gone", "GET 404"], BindOutcome::Gone).await;
     check(&["POST 409 dying", "GET dying"], BindOutcome::Gone).await;
     check(&["POST 409 no reason", "GET pod -"], BindOutcome::Refused("no reason".to_owned())).await;
-    check(&["POST 409 text", "GET 403 hidden"], BindOutcome::Refused("text".to_owned())).await;
+    check(&["POST 409 text", "GET 403", "GET pod -"], BindOutcome::Refused("text".to_owned())).await;
 }
 
 #[tokio::test]
@@ -145,7 +145,17 @@ async fn what_broke_off_is_looked_at_and_repeated() {
     check(&["POST hang", "GET pod -", "POST 201"], BindOutcome::Bound).await;
     check(&["POST hang", "GET hang", "GET drop", "GET 503", "GET other"], BindOutcome::Gone).await;
     check(&["POST 500", "GET garbage", "GET pod n0"], BindOutcome::Bound).await;
-    check(&["POST drop", "GET 403", "POST 409 taken", "GET pod n0"], BindOutcome::Bound).await;
+    check(&["POST drop", "GET pod -", "POST 409 taken", "GET pod n0"], BindOutcome::Bound).await;
+}
+
+/// An API server that has just been restarted refuses everything until it has read its roles. A bind that landed before and
+/// whose answer was lost must not be taken for refused: its slice would be given away.
+#[tokio::test]
+async fn a_refusal_after_a_lost_answer_is_no_answer() {
+    check(&["POST drop", "GET 403", "GET pod n0"], BindOutcome::Bound).await;
+    check(&["POST drop", "GET pod -", "POST 403 not yet", "GET 401", "GET pod n0"], BindOutcome::Bound).await;
+    check(&["POST drop", "GET pod -", "POST 403 no", "GET pod -"], BindOutcome::Refused("no".to_owned()))
+        .await;
 }
 
 #[tokio::test]
