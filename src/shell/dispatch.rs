@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   effects ──┬─► bind lane      64 at once, each to a definite answer ──► BindFinished
-//!             ├─► status lane    latest report a pod wins, bounded attempts
+//!             ├─► status lane    latest report a pod wins, tried until written
 //!             ├─► event lane     bounded queue, dropped and counted when full
 //!             └─► facts          a log line and a metric
 //! ```
@@ -227,7 +227,7 @@ impl Dispatcher {
     pub fn publish_gauges(&self) {
         if let Lanes::Open { binds, status, events } = &self.lanes {
             self.metrics.set_pending_calls(CallType::PodBinding, binds.in_flight());
-            self.metrics.set_pending_calls(CallType::PodStatusPatch, status.waiting());
+            self.metrics.set_pending_calls(CallType::PodStatusPatch, status.pending());
             self.metrics.set_pending_calls(CallType::Event, events.waiting());
         }
     }

@@ -1,10 +1,18 @@
 //! The status lane: what stands in the way of each pod, as its `PodScheduled` condition.
 //!
-//! Invariant: the latest report of a pod wins. At most one patch of a pod is under way; a report that arrives meanwhile
-//! replaces the one that waits, and one that would change nothing is not sent. There is one entry a pod of ours that is
-//! not bound, so the lane needs no limit of its own and never makes the engine wait.
+//! ```text
+//!   report ──► wanted ──► ready ──► under way ──► written
+//!                ▲                      │
+//!                └──── after a pause ◄──┴──────► refused: this document is wrong, whoever sends it
+//! ```
+//!
+//! Invariant: a report stays until it is written, a later one takes its place or the pod is forgotten. The engine says a thing
+//! once, and the pod that waits longest for its reason is the one whose API server was away. Only a refusal of the document
+//! itself ends it otherwise. At most one patch of a pod is under way, one that would change nothing is not sent, and a report
+//! that pauses takes up none of the lane's places. There is one entry a pod of ours that is not bound, so the lane needs no
+//! limit of its own and never makes the engine wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,16 +22,14 @@ use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::api::{Caller, NoAnswer, Pause, STRATEGIC_MERGE, pod_path};
+use super::api::{Answer, Caller, NoAnswer, Pause, STRATEGIC_MERGE, pod_path};
 use super::{FIELD_MANAGER, observe};
 use crate::effect::UnschedulableReport;
-use crate::model::PodUid;
+use crate::model::{PodId, PodUid};
 use crate::shell::convert::Condition;
 use crate::shell::metrics::{CallType, Metrics};
 
-/// Attempts at one report, and the pauses between them: a minute in all. After that the pod keeps its old condition until
-/// there is something new to say.
-const ATTEMPTS: u32 = 10;
+/// Pauses between attempts at a pod's condition.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -41,8 +47,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     pods: BTreeMap<PodUid, Entry>,
-    /// Pods with a report to send, in order. Each at most once.
+    /// Pods with a report to send, in order. A pod that was forgotten may stand here still, and then twice.
     ready: VecDeque<PodUid>,
+    /// Pods with a report to send after a pause, by its end.
+    later: BTreeSet<(Instant, PodUid)>,
+    /// Pods of which a patch is under way. Kept apart from the entries: to forget a pod ends no request.
+    sending: BTreeSet<PodUid>,
 }
 
 #[derive(Debug, Default)]
@@ -51,10 +61,14 @@ struct Entry {
     written: Option<Condition>,
     /// Whether it was we who wrote that. If so the watch has nothing newer to tell.
     by_us: bool,
+    /// What was last asked for, or is written when nothing was; a repetition of it is nothing new.
+    said: Option<Condition>,
     /// What it is to say.
     wanted: Option<UnschedulableReport>,
-    /// Whether a patch of it waits or is under way.
-    busy: bool,
+    /// When `wanted` may be sent; `None` for now.
+    due: Option<Instant>,
+    /// The pauses since the last success.
+    pause: Option<Pause>,
 }
 
 /// One patch to send.
@@ -65,6 +79,16 @@ struct Job {
     was_false: bool,
 }
 
+/// How one patch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Written,
+    /// Worth another attempt, not before this time where the server names one.
+    Later(Option<Duration>),
+    /// The document itself is refused.
+    Refused,
+}
+
 impl StatusLane {
     /// The lane, taken up by [`run`].
     pub fn new() -> StatusLane {
@@ -73,11 +97,7 @@ impl StatusLane {
 
     /// Takes note of what a pod's condition says.
     pub fn observe(&self, uid: &PodUid, condition: Condition) {
-        let mut table = self.table();
-        let entry = table.pods.entry(uid.clone()).or_default();
-        if !entry.by_us {
-            entry.written = Some(condition);
-        }
+        self.table().observe(uid, condition);
     }
 
     /// Takes up a report; whether it says anything new.
@@ -94,9 +114,14 @@ impl StatusLane {
         self.table().pods.remove(uid);
     }
 
-    /// Reports that wait.
-    pub fn waiting(&self) -> usize {
-        self.table().ready.len()
+    /// Reports that wait or are being written.
+    pub fn pending(&self) -> usize {
+        let table = self.table();
+        table.ready.len() + table.later.len() + table.sending.len()
+    }
+
+    fn finish(&self, report: UnschedulableReport, outcome: Outcome) -> Option<Duration> {
+        self.table().finish(report, outcome, Instant::now())
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -106,51 +131,117 @@ impl StatusLane {
 }
 
 impl Table {
-    /// Whether the lane has something new to do.
+    fn observe(&mut self, uid: &PodUid, condition: Condition) {
+        let sending = self.sending.contains(uid);
+        let entry = self.pods.entry(uid.clone()).or_default();
+        if entry.by_us {
+            return;
+        }
+        entry.written = Some(condition);
+        if entry.wanted.is_none() && !sending {
+            entry.said = entry.written;
+        }
+    }
+
+    /// Whether the report says anything new.
     fn report(&mut self, report: UnschedulableReport) -> bool {
         let uid = report.pod.uid.clone();
         let entry = self.pods.entry(uid.clone()).or_default();
-        if entry.written == Some(condition_of(&report)) && !entry.busy {
+        let said = Some(condition_of(&report));
+        if entry.said == said {
             return false;
         }
-        entry.wanted = Some(report);
-        if !entry.busy {
-            entry.busy = true;
-            self.ready.push_back(uid);
+        entry.said = said;
+        if entry.wanted.replace(report).is_none() {
+            self.enqueue(uid);
         }
         true
     }
 
-    fn take(&mut self) -> Option<Job> {
+    /// Puts a pod in line whose report may be sent now.
+    fn enqueue(&mut self, uid: PodUid) {
+        if self.may_send(&uid) {
+            self.ready.push_back(uid);
+        }
+    }
+
+    fn may_send(&self, uid: &PodUid) -> bool {
+        let waits = |entry: &Entry| entry.wanted.is_some() && entry.due.is_none();
+        self.pods.get(uid).is_some_and(waits) && !self.sending.contains(uid)
+    }
+
+    /// The next patch to send; it is under way from now on.
+    fn take(&mut self, now: Instant) -> Option<Job> {
+        self.end_pauses(now);
         while let Some(uid) = self.ready.pop_front() {
+            if !self.may_send(&uid) {
+                continue;
+            }
             let Some(entry) = self.pods.get_mut(&uid) else { continue };
             let was_false = entry.written.is_some_and(|condition| condition.is_false);
-            match entry.wanted.take() {
-                Some(report) if entry.written != Some(condition_of(&report)) => {
-                    return Some(Job { report, was_false });
-                }
-                _ => entry.busy = false,
+            let wanted = entry.wanted.take();
+            if let Some(report) = wanted.filter(|report| entry.written != Some(condition_of(report))) {
+                self.sending.insert(uid);
+                return Some(Job { report, was_false });
             }
         }
         None
     }
 
-    /// A patch has ended; `written` if the pod now says so. What arrived meanwhile is next.
-    fn finish(&mut self, report: &UnschedulableReport, written: bool) {
-        let uid = &report.pod.uid;
-        let Some(entry) = self.pods.get_mut(uid) else { return };
-        if written {
-            entry.written = Some(condition_of(report));
-            entry.by_us = true;
-        }
-        entry.busy = entry.wanted.is_some();
-        if entry.busy {
-            self.ready.push_back(uid.clone());
+    fn end_pauses(&mut self, now: Instant) {
+        while let Some((due, uid)) = self.later.pop_first() {
+            if due > now {
+                self.later.insert((due, uid));
+                return;
+            }
+            if let Some(entry) = self.pods.get_mut(&uid)
+                && entry.due == Some(due)
+            {
+                entry.due = None;
+                self.enqueue(uid);
+            }
         }
     }
 
-    fn is_superseded(&self, uid: &PodUid) -> bool {
-        self.pods.get(uid).is_none_or(|entry| entry.wanted.is_some())
+    /// A patch has ended. What arrived meanwhile is next; otherwise what failed for now is tried again after the pause that
+    /// is returned.
+    fn finish(&mut self, report: UnschedulableReport, outcome: Outcome, now: Instant) -> Option<Duration> {
+        let uid = report.pod.uid.clone();
+        self.sending.remove(&uid);
+        let entry = self.pods.get_mut(&uid)?;
+        let pause = match outcome {
+            Outcome::Written => {
+                entry.written = Some(condition_of(&report));
+                entry.by_us = true;
+                entry.pause = None;
+                None
+            }
+            Outcome::Refused => None,
+            Outcome::Later(retry_after) => Some(entry.put_off(report, retry_after, now)),
+        };
+        match entry.due {
+            Some(due) => drop(self.later.insert((due, uid))),
+            None => self.enqueue(uid),
+        }
+        pause
+    }
+}
+
+impl Entry {
+    /// The pod's next patch waits. A report that arrived meanwhile waits in the place of `failed`: it would meet the same.
+    fn put_off(
+        &mut self,
+        failed: UnschedulableReport,
+        retry_after: Option<Duration>,
+        now: Instant,
+    ) -> Duration {
+        if self.wanted.is_none() && self.said == Some(condition_of(&failed)) {
+            self.wanted = Some(failed);
+        }
+        let pause =
+            self.pause.get_or_insert_with(|| Pause::new(FIRST_PAUSE, LONGEST_PAUSE)).next(retry_after);
+        self.due = self.wanted.is_some().then(|| now + pause);
+        pause
     }
 }
 
@@ -161,15 +252,52 @@ fn condition_of(report: &UnschedulableReport) -> Condition {
 /// Sends patches, `concurrency` at once, until this replica no longer leads.
 pub async fn run(lane: StatusLane, caller: Caller, concurrency: usize, metrics: Arc<Metrics>) {
     let mut running = FuturesUnordered::new();
+    // Whether it was said that the API server keeps refusing.
+    let mut failing = false;
     loop {
         while running.len() < concurrency
-            && let Some(job) = lane.table().take()
+            && let Some(job) = lane.table().take(Instant::now())
         {
-            running.push(send(&lane, &caller, job, &metrics));
+            running.push(send(&caller, job, &metrics));
         }
+        let pauses_end = lane.table().later.first().map(|(due, _)| *due);
         tokio::select! {
-            Some(ended) = running.next() => if ended.is_err() { return },
+            Some(ended) = running.next() => {
+                let Ok(Sent { report, outcome, problem }) = ended else { return };
+                let pod = report.pod.clone();
+                let pause = lane.finish(report, outcome);
+                failing = log_outcome(&pod, outcome, &problem, pause, failing);
+            }
             () = lane.0.changed.notified() => {}
+            () = until(pauses_end), if running.len() < concurrency => {}
+        }
+    }
+}
+
+/// Waits until then; for ever without a time.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Says what became of a patch, and once that none gets through for long; whether that holds still.
+fn log_outcome(pod: &PodId, outcome: Outcome, problem: &str, pause: Option<Duration>, failing: bool) -> bool {
+    match outcome {
+        Outcome::Written => false,
+        Outcome::Refused => {
+            tracing::warn!(%pod, error = problem, "Pod condition is refused and left out.");
+            failing
+        }
+        Outcome::Later(_) => {
+            let long = pause.is_some_and(|pause| pause >= LONGEST_PAUSE);
+            if long && !failing {
+                tracing::warn!(%pod, error = problem, "Pod condition cannot be written for long; it is tried on.");
+            } else {
+                tracing::debug!(%pod, error = problem, "Pod condition cannot be written yet.");
+            }
+            failing || long
         }
     }
 }
@@ -177,58 +305,45 @@ pub async fn run(lane: StatusLane, caller: Caller, concurrency: usize, metrics: 
 /// This replica no longer leads.
 struct Stopped;
 
-async fn send(lane: &StatusLane, caller: &Caller, job: Job, metrics: &Metrics) -> Result<(), Stopped> {
+/// A patch that has ended.
+struct Sent {
+    report: UnschedulableReport,
+    outcome: Outcome,
+    /// What the server said against it.
+    problem: String,
+}
+
+async fn send(caller: &Caller, job: Job, metrics: &Metrics) -> Result<Sent, Stopped> {
     let started = Instant::now();
-    let outcome = patch(lane, caller, &job, metrics).await?;
-    observe(metrics, CallType::PodStatusPatch, outcome != Outcome::GivenUp, started.elapsed());
-    lane.table().finish(&job.report, outcome == Outcome::Written);
-    Ok(())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Written,
-    /// The pod is gone or a newer report replaces this one.
-    Moot,
-    GivenUp,
-}
-
-async fn patch(lane: &StatusLane, caller: &Caller, job: &Job, metrics: &Metrics) -> Result<Outcome, Stopped> {
-    let pod = &job.report.pod;
-    let path = format!("{}/status?fieldManager={FIELD_MANAGER}", pod_path(pod));
-    let mut pause = Pause::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut problem = String::new();
-    for _ in 0..ATTEMPTS {
-        let answer =
-            caller.call(Method::PATCH, &path, STRATEGIC_MERGE, body(job).to_string().into_bytes()).await;
-        let retry_after = match answer {
-            Ok(answer) if answer.status.is_success() => return Ok(Outcome::Written),
-            // Gone, or another pod has its name.
-            Ok(answer) if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::CONFLICT) => {
-                return Ok(Outcome::Moot);
-            }
-            Err(NoAnswer::NotLeader) => return Err(Stopped),
-            Ok(answer) if !answer.is_temporary() => {
-                problem = answer.text();
-                break;
-            }
-            Ok(answer) => {
-                problem = answer.text();
-                answer.retry_after
-            }
-            Err(error) => {
-                problem = error.to_string();
-                None
-            }
-        };
-        tokio::time::sleep(pause.next(retry_after)).await;
-        if lane.table().is_superseded(&pod.uid) {
-            return Ok(Outcome::Moot);
-        }
+    let path = format!("{}/status?fieldManager={FIELD_MANAGER}", pod_path(&job.report.pod));
+    let document = body(&job).to_string().into_bytes();
+    let (outcome, problem) = match caller.call(Method::PATCH, &path, STRATEGIC_MERGE, document).await {
+        Ok(answer) => (judge(&answer), answer.text()),
+        Err(NoAnswer::NotLeader) => return Err(Stopped),
+        Err(error) => (Outcome::Later(None), error.to_string()),
+    };
+    observe(metrics, CallType::PodStatusPatch, outcome == Outcome::Written, started.elapsed());
+    if outcome == Outcome::Refused {
+        metrics.count_drop(CallType::PodStatusPatch);
     }
-    metrics.count_drop(CallType::PodStatusPatch);
-    tracing::warn!(%pod, error = problem, "Pod condition could not be written.");
-    Ok(Outcome::GivenUp)
+    Ok(Sent { report: job.report, outcome, problem })
+}
+
+/// What an answer is worth. Whatever does not speak of the document may pass: a server that was just restarted knows neither
+/// accounts (401) nor roles (403), one that is busy conflicts with itself (409), and what stands before it answers anything
+/// (404). Where the pod is indeed gone, the watch says so and the report is forgotten.
+fn judge(answer: &Answer) -> Outcome {
+    match answer.status {
+        status if status.is_success() => Outcome::Written,
+        StatusCode::BAD_REQUEST
+        | StatusCode::METHOD_NOT_ALLOWED
+        | StatusCode::NOT_ACCEPTABLE
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::URI_TOO_LONG
+        | StatusCode::UNSUPPORTED_MEDIA_TYPE
+        | StatusCode::UNPROCESSABLE_ENTITY => Outcome::Refused,
+        _ => Outcome::Later(answer.retry_after),
+    }
 }
 
 /// The patch. Conditions merge by type; a transition time that is left out stays as it was.
@@ -268,11 +383,15 @@ mod tests {
     }
 
     fn take(lane: &StatusLane) -> Option<(String, bool)> {
-        lane.table().take().map(|job| (job.report.message, job.was_false))
+        take_at(lane, Instant::now())
     }
 
-    fn finish(lane: &StatusLane, message: &str, written: bool) {
-        lane.table().finish(&report("u", message), written);
+    fn take_at(lane: &StatusLane, now: Instant) -> Option<(String, bool)> {
+        lane.table().take(now).map(|job| (job.report.message, job.was_false))
+    }
+
+    fn finish(lane: &StatusLane, message: &str, outcome: Outcome) {
+        lane.finish(report("u", message), outcome);
     }
 
     fn sends(message: &str, was_false: bool) -> Option<(String, bool)> {
@@ -289,9 +408,9 @@ mod tests {
         lane.report(report("u", "three"));
         lane.report(report("u", "four"));
         assert_eq!(take(&lane), None);
-        finish(&lane, "two", true);
+        finish(&lane, "two", Outcome::Written);
         assert_eq!(take(&lane), sends("four", true));
-        finish(&lane, "four", true);
+        finish(&lane, "four", Outcome::Written);
         assert_eq!(take(&lane), None);
     }
 
@@ -303,7 +422,7 @@ mod tests {
         assert_eq!(take(&lane), None);
         lane.report(report("u", "two"));
         assert_eq!(take(&lane), sends("two", true), "after a restart the transition time stays too");
-        finish(&lane, "two", true);
+        finish(&lane, "two", Outcome::Written);
         lane.observe(&"u".into(), condition_of(&report("u", "one")));
         lane.report(report("u", "two"));
         assert_eq!(take(&lane), None, "an echo from before our write does not count");
@@ -311,24 +430,83 @@ mod tests {
         assert_eq!(take(&lane), sends("one", true));
     }
 
+    /// Moments at which a failed patch is tried again, in milliseconds after the failure before.
+    fn check_pauses(outcome: Outcome, expected: &[u64]) {
+        let (lane, mut now) = (StatusLane::new(), Instant::now());
+        lane.report(report("u", "one"));
+        for millis in expected {
+            assert_eq!(take_at(&lane, now), sends("one", false), "{millis}");
+            assert_eq!(lane.pending(), 1);
+            lane.table().finish(report("u", "one"), outcome, now);
+            now += Duration::from_millis(*millis);
+            assert!(!lane.report(report("u", "one")), "a repetition changes nothing");
+            assert_eq!(take_at(&lane, now - Duration::from_millis(1)), None);
+            assert_eq!(lane.pending(), 1);
+        }
+        assert_eq!(take_at(&lane, now), sends("one", false));
+    }
+
     #[test]
-    fn a_failed_patch_leaves_the_old_condition() {
+    fn a_report_stays_until_it_is_written() {
+        let pauses = [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000];
+        check_pauses(Outcome::Later(None), &pauses);
+        check_pauses(Outcome::Later(Some(Duration::from_secs(3))), &[3000, 3000, 3000, 3000, 3200]);
+    }
+
+    #[test]
+    fn a_report_that_is_refused_is_not_repeated() {
         let lane = StatusLane::new();
         lane.report(report("u", "one"));
         assert_eq!(take(&lane), sends("one", false));
-        finish(&lane, "one", false);
+        finish(&lane, "one", Outcome::Refused);
+        assert!(!lane.report(report("u", "one")));
+        assert_eq!((take(&lane), lane.pending()), (None, 0));
+        assert!(lane.report(report("u", "two")));
+        assert_eq!(take(&lane), sends("two", false));
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_failed_report_waits_its_pause() {
+        let (lane, now) = (StatusLane::new(), Instant::now());
         lane.report(report("u", "one"));
-        assert_eq!(take(&lane), sends("one", false));
+        assert_eq!(take_at(&lane, now), sends("one", false));
+        lane.report(report("u", "two"));
+        lane.table().finish(report("u", "one"), Outcome::Later(None), now);
+        lane.report(report("u", "three"));
+        assert_eq!(take_at(&lane, now), None);
+        assert_eq!(take_at(&lane, now + FIRST_PAUSE), sends("three", false));
+        assert_eq!(lane.pending(), 1, "each pod is in one place");
     }
 
     #[test]
     fn a_pod_that_is_bound_or_gone_is_forgotten() {
+        for outcome in [Outcome::Written, Outcome::Later(None), Outcome::Refused] {
+            let lane = StatusLane::new();
+            lane.report(report("u", "zero"));
+            lane.forget(&"u".into());
+            assert_eq!(take(&lane), None);
+            lane.report(report("u", "one"));
+            assert_eq!(take(&lane), sends("one", false));
+            lane.forget(&"u".into());
+            finish(&lane, "one", outcome);
+            assert_eq!(take_at(&lane, Instant::now() + LONGEST_PAUSE), None);
+            assert_eq!(lane.pending(), 0);
+            assert!(lane.table().pods.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_pod_that_comes_back_waits_for_the_patch_under_way() {
         let lane = StatusLane::new();
         lane.report(report("u", "one"));
+        assert_eq!(take(&lane), sends("one", false));
         lane.forget(&"u".into());
+        lane.report(report("u", "two"));
+        lane.report(report("u", "three"));
+        assert_eq!(take(&lane), None, "one patch a pod at a time");
+        finish(&lane, "one", Outcome::Written);
+        assert_eq!(take(&lane), sends("three", true));
         assert_eq!(take(&lane), None);
-        finish(&lane, "one", true);
-        assert!(lane.table().pods.is_empty() && lane.table().ready.is_empty());
     }
 
     #[test]

@@ -195,27 +195,72 @@ async fn refusals_come_in_the_servers_words() {
     assert_eq!(text(&"x".repeat(5000)).len(), 1024);
 }
 
-#[tokio::test]
-async fn conditions_are_patched_until_written() {
+/// Has one report written by the lane, which meets these answers.
+async fn patch_by(script: &[&str]) -> Vec<Value> {
     let metrics = Arc::new(Metrics::new("test"));
     let (caller, handle) = caller(LeaderToken::unelected());
     let lane = StatusLane::new();
-    let report = |message: &str| UnschedulableReport {
+    lane.report(UnschedulableReport {
         pod: pod(),
         generation: 2,
         reason: UnschedulableReason::Unschedulable,
-        message: message.to_owned(),
+        message: "one".to_owned(),
         publish: false,
-    };
-    lane.report(report("one"));
-    let served = tokio::select! {
-        served = serve(handle, &["PATCH 503", "PATCH drop", "PATCH 200"]) => served,
-        () = status::run(lane.clone(), caller, 2, metrics) => unreachable!("it leads"),
-    };
-    for body in served {
+    });
+    let served = tokio::time::timeout(Duration::from_secs(20), serve(handle, script));
+    tokio::select! {
+        served = served => served.unwrap(),
+        () = status::run(lane.clone(), caller, 1, metrics) => unreachable!("it leads"),
+    }
+}
+
+#[tokio::test]
+async fn conditions_are_patched_until_written() {
+    let script = ["PATCH 503", "PATCH drop", "PATCH hang", "PATCH 403 not yet", "PATCH 200"];
+    for body in patch_by(&script).await {
         assert_eq!(body["status"]["conditions"][0]["message"], "one");
         assert_eq!(body["status"]["conditions"][0]["observedGeneration"], 2);
     }
+}
+
+/// None of these answers says that the pod's condition is not wanted.
+#[tokio::test]
+async fn a_condition_outlasts_what_may_pass() {
+    for status in ["401", "403", "404", "408", "409 busy", "429", "500", "502"] {
+        let refusal = format!("PATCH {status}");
+        assert_eq!(patch_by(&[&refusal, "PATCH 200"]).await.len(), 2, "{status}");
+    }
+}
+
+/// A lane of one place: a pod whose patch fails does not keep the next one waiting.
+#[tokio::test]
+async fn a_report_that_pauses_holds_no_place() {
+    let (caller, mut handle) = caller(LeaderToken::unelected());
+    let lane = StatusLane::new();
+    for name in ["first", "second"] {
+        lane.report(UnschedulableReport {
+            pod: PodId { namespace: "ns".into(), name: name.into(), uid: name.into() },
+            generation: 0,
+            reason: UnschedulableReason::Unschedulable,
+            message: "no room".to_owned(),
+            publish: false,
+        });
+    }
+    let order = async {
+        let mut paths = Vec::new();
+        for answer in ["503", "200", "200"] {
+            let (request, send) = handle.next_request().await.unwrap();
+            paths.push(request.uri().path().to_owned());
+            send.send_response(response(answer));
+        }
+        paths
+    };
+    let paths = tokio::select! {
+        paths = order => paths,
+        () = status::run(lane.clone(), caller, 1, Arc::new(Metrics::new("test"))) => unreachable!("it leads"),
+    };
+    let of = |name| format!("/api/v1/namespaces/ns/pods/{name}/status");
+    assert_eq!(paths, [of("first"), of("second"), of("first")]);
 }
 
 #[tokio::test]
