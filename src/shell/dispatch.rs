@@ -81,10 +81,11 @@ impl Dispatcher {
         tasks: &mut JoinSet<&'static str>,
     ) -> Dispatcher {
         let caller = |client| Caller::new(client, token.clone(), config.client_connection.request_timeout);
-        let (binds, binder) = bind::lane(caller(clients.binds), size(config.bind_lane.concurrency));
+        let status = StatusLane::new();
+        let bind_size = size(config.bind_lane.concurrency);
+        let (binds, binder) = bind::lane(caller(clients.binds), status.clone(), bind_size);
         let event_sizes = (size(config.event_lane.concurrency), size(config.event_lane.capacity));
         let (events, writer) = event::lane(caller(clients.events), reporter, event_sizes, metrics.clone());
-        let status = StatusLane::new();
         let patcher = status::run(
             status.clone(),
             caller(clients.status),
@@ -135,7 +136,10 @@ impl Dispatcher {
                 self.metrics.record(&fact);
             }
             Effect::Bind(binding) => match &mut self.lanes {
-                Lanes::Open { binds, .. } => binds.submit(binding),
+                Lanes::Open { binds, status, .. } => {
+                    status.hold(&binding.pod.uid);
+                    binds.submit(binding);
+                }
                 Lanes::Dry { finished } => finished.push(binding),
             },
             Effect::ReportUnschedulable(report) => self.report(report),
@@ -216,11 +220,22 @@ impl Dispatcher {
         observe(&self.metrics, CallType::PodBinding, bound, finished.took);
         let result = if bound { AttemptResult::Scheduled } else { AttemptResult::Error };
         self.metrics.observe_attempt(result, finished.took);
+        self.speak_again(&finished);
         Event::BindFinished {
             uid: finished.binding.pod.uid,
             node: finished.binding.node,
             outcome: finished.outcome,
         }
+    }
+
+    /// After its bind a pod may be spoken of again. Unless it is to be tried once more, nothing is to be said of it.
+    fn speak_again(&self, finished: &Finished) {
+        let Lanes::Open { status, .. } = &self.lanes else { return };
+        let uid = &finished.binding.pod.uid;
+        if !matches!(finished.outcome, BindOutcome::Refused(_)) {
+            status.forget(uid);
+        }
+        status.release(uid);
     }
 
     /// Updates the gauges of the lanes.

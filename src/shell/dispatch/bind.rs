@@ -16,7 +16,7 @@
 //! connection suggests. Once an attempt has ended without an answer it may have been carried out, so from then on only a look
 //! at the pod ends the bind: a server that has just been restarted refuses everything (403) until it has read its roles.
 //! Repeating is safe: the binding names the pod by uid, and a second one to the same node is refused with a conflict that the
-//! look afterwards tells apart. There is no limit to the attempts; while the server is away the lane is full of binds that
+//! look afterwards tells apart. A bind is sent when no patch of its pod is under way (see `status`). There is no limit to the attempts; while the server is away the lane is full of binds that
 //! wait for it, and the engine decides nothing more.
 
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::api::{Answer, Caller, JSON, NoAnswer, Pause, pod_path};
+use super::status::StatusLane;
 use crate::effect::Binding;
 use crate::event::BindOutcome;
 use crate::model::{NodeName, PodId};
@@ -60,16 +61,18 @@ pub struct BindLane {
 /// The lane's task.
 pub struct Worker {
     caller: Caller,
+    status: StatusLane,
     capacity: usize,
     requests: mpsc::Receiver<(Binding, Instant)>,
     finished: mpsc::Sender<Finished>,
 }
 
-/// A lane of `capacity` binds at once, and its task. Both channels hold as many, so neither ever waits.
-pub fn lane(caller: Caller, capacity: usize) -> (BindLane, Worker) {
+/// A lane of `capacity` binds at once, and its task, beside the lane of conditions. Both channels hold as many, so neither
+/// ever waits.
+pub fn lane(caller: Caller, status: StatusLane, capacity: usize) -> (BindLane, Worker) {
     let (requests, incoming) = mpsc::channel(capacity);
     let (outgoing, finished) = mpsc::channel(capacity);
-    let worker = Worker { caller, capacity, requests: incoming, finished: outgoing };
+    let worker = Worker { caller, status, capacity, requests: incoming, finished: outgoing };
     (BindLane { requests, finished, capacity, in_flight: 0 }, worker)
 }
 
@@ -111,7 +114,7 @@ impl BindLane {
 impl Worker {
     /// Carries out binds until the engine loop is gone or this replica no longer leads.
     pub async fn run(mut self) {
-        let caller = &self.caller;
+        let (caller, status) = (&self.caller, &self.status);
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -123,14 +126,20 @@ impl Worker {
                 }
                 request = self.requests.recv(), if running.len() < self.capacity => {
                     let Some((binding, submitted)) = request else { return };
-                    running.push(carry_out(caller, binding, submitted));
+                    running.push(carry_out(caller, status, binding, submitted));
                 }
             }
         }
     }
 }
 
-async fn carry_out(caller: &Caller, binding: Binding, submitted: Instant) -> Option<Finished> {
+async fn carry_out(
+    caller: &Caller,
+    status: &StatusLane,
+    binding: Binding,
+    submitted: Instant,
+) -> Option<Finished> {
+    status.settled(&binding.pod.uid).await;
     let outcome = bind(caller, &binding).await?;
     Some(Finished { binding, outcome, took: submitted.elapsed() })
 }

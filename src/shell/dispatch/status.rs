@@ -9,7 +9,8 @@
 //! Invariant: a report stays until it is written, a later one takes its place or the pod is forgotten. The engine says a thing
 //! once, and the pod that waits longest for its reason is the one whose API server was away. Only a refusal of the document
 //! itself ends it otherwise. At most one patch of a pod is under way, one that would change nothing is not sent, and a report
-//! that pauses takes up none of the lane's places. There is one entry a pod of ours that is not bound, so the lane needs no
+//! that pauses takes up none of the lane's places. No patch of a pod is under way while its bind is: one that overtook the bind
+//! would say of a running pod that it found no place. There is one entry a pod of ours that is not bound, so the lane needs no
 //! limit of its own and never makes the engine wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,6 +42,8 @@ pub struct StatusLane(Arc<Shared>);
 struct Shared {
     table: Mutex<Table>,
     changed: Notify,
+    /// A patch has ended.
+    ended: Notify,
 }
 
 /// The reports that wait, and what is known to be written.
@@ -53,6 +56,8 @@ struct Table {
     later: BTreeSet<(Instant, PodUid)>,
     /// Pods of which a patch is under way. Kept apart from the entries: to forget a pod ends no request.
     sending: BTreeSet<PodUid>,
+    /// Pods whose bind is under way: what is said of them waits.
+    held: BTreeSet<PodUid>,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +119,32 @@ impl StatusLane {
         self.table().pods.remove(uid);
     }
 
+    /// The pod's bind is under way from now on: what was to be said of it is out of date, and nothing more is sent.
+    pub fn hold(&self, uid: &PodUid) {
+        self.table().hold(uid);
+    }
+
+    /// The pod's bind has ended.
+    pub fn release(&self, uid: &PodUid) {
+        if self.table().release(uid) {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Waits until no patch of the pod is under way: for a request's time at most.
+    pub async fn settled(&self, uid: &PodUid) {
+        loop {
+            let ended = self.0.ended.notified();
+            tokio::pin!(ended);
+            // From here on no end is missed.
+            ended.as_mut().enable();
+            if !self.table().sending.contains(uid) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// Reports that wait or are being written.
     pub fn pending(&self) -> usize {
         let table = self.table();
@@ -121,7 +152,9 @@ impl StatusLane {
     }
 
     fn finish(&self, report: UnschedulableReport, outcome: Outcome) -> Option<Duration> {
-        self.table().finish(report, outcome, Instant::now())
+        let pause = self.table().finish(report, outcome, Instant::now());
+        self.0.ended.notify_waiters();
+        pause
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -132,13 +165,13 @@ impl StatusLane {
 
 impl Table {
     fn observe(&mut self, uid: &PodUid, condition: Condition) {
-        let sending = self.sending.contains(uid);
+        let open = self.sending.contains(uid) || self.held.contains(uid);
         let entry = self.pods.entry(uid.clone()).or_default();
         if entry.by_us {
             return;
         }
         entry.written = Some(condition);
-        if entry.wanted.is_none() && !sending {
+        if entry.wanted.is_none() && !open {
             entry.said = entry.written;
         }
     }
@@ -158,6 +191,22 @@ impl Table {
         true
     }
 
+    fn hold(&mut self, uid: &PodUid) {
+        self.held.insert(uid.clone());
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.wanted = None;
+            entry.due = None;
+            entry.said = None;
+        }
+    }
+
+    /// Whether there is something to send.
+    fn release(&mut self, uid: &PodUid) -> bool {
+        self.held.remove(uid);
+        self.enqueue(uid.clone());
+        self.may_send(uid)
+    }
+
     /// Puts a pod in line whose report may be sent now.
     fn enqueue(&mut self, uid: PodUid) {
         if self.may_send(&uid) {
@@ -167,7 +216,8 @@ impl Table {
 
     fn may_send(&self, uid: &PodUid) -> bool {
         let waits = |entry: &Entry| entry.wanted.is_some() && entry.due.is_none();
-        self.pods.get(uid).is_some_and(waits) && !self.sending.contains(uid)
+        let quiet = !self.sending.contains(uid) && !self.held.contains(uid);
+        quiet && self.pods.get(uid).is_some_and(waits)
     }
 
     /// The next patch to send; it is under way from now on.
@@ -507,6 +557,39 @@ mod tests {
         finish(&lane, "one", Outcome::Written);
         assert_eq!(take(&lane), sends("three", true));
         assert_eq!(take(&lane), None);
+    }
+
+    #[test]
+    fn nothing_is_said_while_a_bind_is_under_way() {
+        let lane = StatusLane::new();
+        let uid = "u".into();
+        lane.report(report("u", "one"));
+        lane.hold(&uid);
+        assert_eq!(take(&lane), None, "it is out of date");
+        lane.report(report("u", "two"));
+        assert_eq!(take(&lane), None);
+        lane.release(&uid);
+        assert_eq!(take(&lane), sends("two", false));
+        lane.hold(&uid);
+        finish(&lane, "two", Outcome::Later(None));
+        lane.release(&uid);
+        assert_eq!(take_at(&lane, Instant::now() + LONGEST_PAUSE), None);
+        assert!(lane.report(report("u", "two")), "it was not written");
+        assert_eq!(take(&lane), sends("two", false));
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_settled_when_its_patch_has_ended() {
+        let lane = StatusLane::new();
+        let uid = PodUid::from("u");
+        lane.settled(&uid).await;
+        lane.report(report("u", "one"));
+        assert!(take(&lane).is_some());
+        lane.hold(&uid);
+        let moment = Duration::from_millis(20);
+        assert!(tokio::time::timeout(moment, lane.settled(&uid)).await.is_err());
+        let end = async { finish(&lane, "one", Outcome::Written) };
+        tokio::join!(lane.settled(&uid), end);
     }
 
     #[test]

@@ -83,7 +83,7 @@ async fn serve(mut handle: Handle, script: &[&str]) -> Vec<Value> {
 /// Runs one bind through its lane.
 async fn bind_by(script: &[&str]) -> (BindOutcome, Vec<Value>) {
     let (caller, handle) = caller(LeaderToken::unelected());
-    let (mut lane, worker) = bind::lane(caller, 2);
+    let (mut lane, worker) = bind::lane(caller, StatusLane::new(), 2);
     lane.submit(binding());
     assert_eq!((lane.room(), lane.in_flight()), (1, 1));
     let finished = async {
@@ -171,7 +171,7 @@ async fn nothing_is_sent_without_leadership() {
     let (caller, mut handle) = caller(LeaderToken::standby());
     let answer = caller.call(Method::GET, "/", api::JSON, Vec::new()).await;
     assert!(matches!(answer, Err(api::NoAnswer::NotLeader)));
-    let (mut lane, worker) = bind::lane(caller, 1);
+    let (mut lane, worker) = bind::lane(caller, StatusLane::new(), 1);
     lane.submit(binding());
     worker.run().await;
     assert!(lane.next().await.is_none(), "the lane ends without an answer, as the process does");
@@ -289,6 +289,39 @@ async fn a_condition_that_is_refused_is_counted() {
         served = tokio::time::timeout(Duration::from_secs(5), served) => served.unwrap(),
         () = status::run(lane.clone(), caller, 2, metrics.clone()) => unreachable!("it leads"),
     }
+}
+
+/// A dispatcher whose lanes all talk to one server.
+fn dispatcher(tasks: &mut JoinSet<&'static str>) -> (Dispatcher, Handle) {
+    let (service, handle) = mock::pair();
+    let client = kube::Client::new(service, "default");
+    let clients = Clients { binds: client.clone(), status: client.clone(), events: client };
+    let reporter = Reporter { controller: "mig-scheduler".to_owned(), instance: "test".to_owned() };
+    let (token, metrics) = (LeaderToken::unelected(), Arc::new(Metrics::new("test")));
+    (Dispatcher::open(clients, &Config::default(), &token, reporter, metrics, tasks), handle)
+}
+
+/// A patch is under way and the pod finds a place: were the patch to land after the bind, the running pod would be called
+/// unschedulable.
+#[tokio::test]
+async fn a_bind_waits_for_the_patch_under_way() {
+    let mut tasks = JoinSet::new();
+    let (mut dispatcher, mut handle) = dispatcher(&mut tasks);
+    dispatcher.carry_out(Effect::ReportUnschedulable(UnschedulableReport {
+        pod: pod(),
+        generation: 0,
+        reason: UnschedulableReason::Unschedulable,
+        message: "no room".to_owned(),
+        publish: false,
+    }));
+    let (patch, answer) = handle.next_request().await.unwrap();
+    assert_eq!(patch.method(), Method::PATCH);
+    dispatcher.carry_out(Effect::Bind(binding()));
+    let moment = Duration::from_millis(50);
+    assert!(tokio::time::timeout(moment, handle.next_request()).await.is_err(), "the patch is under way");
+    answer.send_response(response("503"));
+    let served = tokio::join!(serve(handle, &["POST 201"]), dispatcher.next_finished());
+    assert!(matches!(served.1, Event::BindFinished { outcome: BindOutcome::Bound, .. }));
 }
 
 #[tokio::test]
