@@ -113,7 +113,26 @@ pub const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 impl Answer {
     /// Whether the same request may succeed later: the server is overloaded, broken or on its way up.
     pub fn is_temporary(&self) -> bool {
-        self.status == StatusCode::TOO_MANY_REQUESTS || self.status.is_server_error()
+        let busy = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        busy || self.status.is_server_error()
+    }
+
+    /// Whether the API server itself says that there is no object of this name. A proxy before it, or a server that does not
+    /// serve the path yet, answers 404 in other words.
+    pub fn says_missing(&self, name: &str) -> bool {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            reason: String,
+            details: Details,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Details {
+            name: String,
+        }
+        let status: Status = serde_json::from_slice(&self.body).unwrap_or_default();
+        self.status == StatusCode::NOT_FOUND && status.reason == "NotFound" && status.details.name == name
     }
 
     /// The API server's own words, or what stands in their place.

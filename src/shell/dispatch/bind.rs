@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!            2xx ─────────────────────────────────────────────► Bound
-//!            404 ─────────────────────────────────────────────► Gone
 //!   POST ──  other 4xx, if it is the first answer ────────────► Refused
 //!     ▲      409 ──────────────► GET ── bound to our node ────► Bound
-//!     │      5xx, no answer, ►   │      to another ───────────► BoundElsewhere
-//!     │      4xx after such one  │      other uid, deleted ───► Gone
-//!     │        (after a pause)   │      unbound, after a 409 ─► Refused
+//!     │      5xx, 404, 408,  ►   │      to another ───────────► BoundElsewhere
+//!     │      no answer,          │      no such pod,
+//!     │      4xx after these     │      other uid, deleted ───► Gone
+//!     │        (after a pause)   │      unbound, after a 4xx ─► Refused
 //!     │      429 ┐               │      anything else ────────► GET again
 //!     └──────────┴───────────────┘      unbound, else: POST again
 //! ```
@@ -15,6 +15,7 @@
 //! Invariant: each bind ends with exactly one answer, and the answer is what the API server holds, not what a broken
 //! connection suggests. Once an attempt has ended without an answer it may have been carried out, so from then on only a look
 //! at the pod ends the bind: a server that has just been restarted refuses everything (403) until it has read its roles.
+//! A 404 may be a proxy's; only the API server's own word that there is no such pod ends a bind as that.
 //! Repeating is safe: the binding names the pod by uid, and a second one to the same node is refused with a conflict that the
 //! look afterwards tells apart. A bind is sent when no patch of its pod is under way (see `status`). There is no limit to the attempts; while the server is away the lane is full of binds that
 //! wait for it, and the engine decides nothing more.
@@ -201,10 +202,10 @@ fn after_post(answer: Result<Answer, NoAnswer>, before: Before) -> Step {
     };
     match (answer.status, before) {
         (status, _) if status.is_success() => Step::Done(BindOutcome::Bound),
-        (StatusCode::NOT_FOUND, _) => Step::Done(BindOutcome::Gone),
         (StatusCode::CONFLICT, _) => Step::Look(Cause::Refusal(answer.text())),
         // Refused before anything was done.
         (StatusCode::TOO_MANY_REQUESTS, _) => Step::Later(Box::new(Step::Post(before)), answer.retry_after),
+        (StatusCode::NOT_FOUND, _) => look_later(Cause::NoAnswer, answer.retry_after),
         _ if answer.is_temporary() => look_later(Cause::NoAnswer, answer.retry_after),
         (_, Before::Unanswered) => look_later(Cause::Refusal(answer.text()), answer.retry_after),
         (_, Before::Nothing) => Step::Done(BindOutcome::Refused(answer.text())),
@@ -218,7 +219,7 @@ fn after_look(answer: Result<Answer, NoAnswer>, binding: &Binding, cause: Cause)
         Err(_) => return Step::Later(Box::new(Step::Look(cause)), None),
     };
     match answer.status {
-        StatusCode::NOT_FOUND => Step::Done(BindOutcome::Gone),
+        _ if answer.says_missing(&binding.pod.name) => Step::Done(BindOutcome::Gone),
         status if status.is_success() => match serde_json::from_slice(&answer.body) {
             Ok(view) => judge(&view, binding, cause),
             Err(_) => Step::Later(Box::new(Step::Look(cause)), None),

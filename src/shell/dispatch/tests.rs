@@ -2,7 +2,7 @@
 //!
 //! A script is a list of exchanges `METHOD answer`. Answers: a status with an optional text (`409 already bound`), `drop` (the
 //! connection breaks), `hang` (no answer), `429 after` (with `Retry-After: 1`), and for `GET` the pod: `pod NODE` (`-` for
-//! none), `other` (another uid), `dying` (being deleted), `garbage`.
+//! none), `other` (another uid), `dying` (being deleted), `garbage`, `gone` (the API server's own 404).
 
 use std::time::Instant;
 
@@ -50,6 +50,11 @@ fn response(answer: &str) -> Response<Body> {
     let builder = Response::builder();
     let built = match answer.split_once(' ').unwrap_or((answer, "")) {
         ("other" | "dying" | "pod", _) => builder.body(Body::from(document(answer).to_string().into_bytes())),
+        ("gone", _) => {
+            let status =
+                json!({"kind": "Status", "reason": "NotFound", "details": {"name": "p", "kind": "pods"}});
+            builder.status(404).body(Body::from(status.to_string().into_bytes()))
+        }
         ("garbage", _) => builder.body(Body::from(b"<html>".to_vec())),
         (code, "after") => builder.status(code).header("Retry-After", "1").body(Body::empty()),
         (code, "") => builder.status(code).body(Body::empty()),
@@ -124,7 +129,7 @@ async fn a_conflict_is_told_apart_by_looking() {
     check(&["POST 409 taken", "GET pod n0"], BindOutcome::Bound).await;
     check(&["POST 409 taken", "GET pod n1"], elsewhere()).await;
     check(&["POST 409 uid", "GET other"], BindOutcome::Gone).await;
-    check(&["POST 409 gone", "GET 404"], BindOutcome::Gone).await;
+    check(&["POST 409 gone", "GET gone"], BindOutcome::Gone).await;
     check(&["POST 409 dying", "GET dying"], BindOutcome::Gone).await;
     check(&["POST 409 no reason", "GET pod -"], BindOutcome::Refused("no reason".to_owned())).await;
     check(&["POST 409 text", "GET 403", "GET pod -"], BindOutcome::Refused("text".to_owned())).await;
@@ -132,7 +137,6 @@ async fn a_conflict_is_told_apart_by_looking() {
 
 #[tokio::test]
 async fn refusals_are_passed_on() {
-    check(&["POST 404 no such pod"], BindOutcome::Gone).await;
     check(&["POST 403 may not bind"], BindOutcome::Refused("may not bind".to_owned())).await;
     check(&["POST 422"], BindOutcome::Refused("422 Unprocessable Entity".to_owned())).await;
 }
@@ -146,6 +150,16 @@ async fn what_broke_off_is_looked_at_and_repeated() {
     check(&["POST hang", "GET hang", "GET drop", "GET 503", "GET other"], BindOutcome::Gone).await;
     check(&["POST 500", "GET garbage", "GET pod n0"], BindOutcome::Bound).await;
     check(&["POST drop", "GET pod -", "POST 409 taken", "GET pod n0"], BindOutcome::Bound).await;
+}
+
+/// A proxy that has lost its server answers 404 as well, and the slice of a pod that is taken for gone is given away.
+#[tokio::test]
+async fn a_pod_is_gone_when_the_api_server_says_so() {
+    check(&["POST gone", "GET gone"], BindOutcome::Gone).await;
+    check(&["POST 404", "GET pod n0"], BindOutcome::Bound).await;
+    check(&["POST drop", "GET 404 page not found", "GET pod n0"], BindOutcome::Bound).await;
+    check(&["POST 404", "GET pod -", "POST 201"], BindOutcome::Bound).await;
+    check(&["POST 408", "GET 408", "GET pod n0"], BindOutcome::Bound).await;
 }
 
 /// An API server that has just been restarted refuses everything until it has read its roles. A bind that landed before and
