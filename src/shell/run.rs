@@ -288,11 +288,14 @@ impl Core {
                 self.step(event);
             }
             Update::Condition(uid, condition) => self.dispatcher.observe_condition(&uid, condition),
-            // A standby will hear of it again when it leads, since it lists anew.
-            Update::Unreadable(unreadable) if self.gate.leads => {
-                self.dispatcher.report_unreadable(*unreadable)
+            Update::Unreadable(unreadable) => {
+                // To the engine it is gone; what its condition says is still known, so that only news is written.
+                self.step(Event::PodDeleted(unreadable.pod.uid.clone()));
+                // A standby will hear of it again when it leads, since it lists anew.
+                if self.gate.leads {
+                    self.dispatcher.report_unreadable(*unreadable);
+                }
             }
-            Update::Unreadable(_) => {}
             Update::Listed(kind, number) => {
                 if self.gate.list(kind, number) {
                     self.health.synced();
@@ -510,7 +513,14 @@ async fn due(wakeup: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+
     use super::*;
+    use crate::model::PodId;
+    use crate::shell::convert::{Condition, ConvertError, Unreadable};
+
+    type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
 
     fn gate(leads: bool) -> Gate {
         Gate {
@@ -520,6 +530,60 @@ mod tests {
             listed: [0; 2],
             synced: false,
         }
+    }
+
+    /// A core whose lanes all talk to one server.
+    fn core(tasks: &mut JoinSet<&'static str>) -> (Core, Handle) {
+        let (service, handle) = tower_test::mock::pair();
+        let client = kube::Client::new(service, "default");
+        let clients = Clients { binds: client.clone(), status: client.clone(), events: client };
+        let reporter = Reporter { controller: "mig-scheduler".to_owned(), instance: "test".to_owned() };
+        let (config, token) = (Config::default(), LeaderToken::unelected());
+        let metrics = Arc::new(Metrics::new("test"));
+        let dispatcher = Dispatcher::open(clients, &config, &token, reporter, metrics.clone(), tasks);
+        let core = Core {
+            clock: Clock::start(),
+            engine: Engine::new(options(&config)),
+            dispatcher,
+            gate: gate(true),
+            effects: Vec::new(),
+            metrics,
+            health: Health::new(),
+        };
+        (core, handle)
+    }
+
+    /// Each patch of ours comes back as a change of the pod. Were it answered by another, the two would feed each other.
+    #[tokio::test]
+    async fn an_unreadable_pod_is_told_once() {
+        let mut tasks = JoinSet::new();
+        let (mut core, mut handle) = core(&mut tasks);
+        let pod = PodId { namespace: "ns".into(), name: "p".into(), uid: "u".into() };
+        let error =
+            ConvertError { field: "spec.x".to_owned(), value: "y".to_owned(), problem: "is odd".to_owned() };
+        let unreadable = Unreadable { pod, generation: 3, error };
+        let mut methods = Vec::new();
+        for _ in 0..3 {
+            core.take_in(Update::Unreadable(Box::new(unreadable.clone())));
+            let moment = Duration::from_millis(50);
+            while let Ok(Some((request, send))) = timeout(moment, handle.next_request()).await {
+                methods.push(request.method().to_string());
+                send.send_response(Response::new(Body::empty()));
+            }
+            let said = Condition::not_scheduled("SchedulerError", &unreadable.to_string(), 3);
+            core.take_in(Update::Condition("u".into(), said));
+        }
+        methods.sort();
+        assert_eq!(methods, ["PATCH", "POST"]);
+        let (mut successor, handle) = self::core(&mut tasks);
+        let said = Condition::not_scheduled("SchedulerError", &unreadable.to_string(), 3);
+        successor.take_in(Update::Condition("u".into(), said));
+        successor.take_in(Update::Unreadable(Box::new(unreadable)));
+        assert!(is_silent(handle).await, "the pod says so already");
+    }
+
+    async fn is_silent(mut handle: Handle) -> bool {
+        !matches!(timeout(Duration::from_millis(50), handle.next_request()).await, Ok(Some(_)))
     }
 
     #[test]

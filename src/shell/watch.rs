@@ -56,7 +56,7 @@ pub enum Update {
     Event(Event),
     /// What an unbound pod's `PodScheduled` condition says; comes before the pod's event.
     Condition(PodUid, Condition),
-    /// A pod of ours that cannot be read.
+    /// A pod of ours that cannot be read. An earlier state of it may have been readable; that holds no more.
     Unreadable(Box<Unreadable>),
     /// All objects of a kind have been listed. The list was begun when lists of this number were asked for.
     Listed(Watched, u64),
@@ -324,10 +324,8 @@ impl Tracker for PodTracker {
                 updates.push(Update::Event(Event::PodApplied(pod)));
             }
             Err(unreadable) => {
-                let uid = unreadable.pod.uid.clone();
-                updates.extend(condition(view).map(|said| Update::Condition(uid.clone(), said)));
-                // An earlier state of it may have been readable.
-                updates.push(Update::Event(Event::PodDeleted(uid)));
+                let said = condition(view).map(|said| Update::Condition(unreadable.pod.uid.clone(), said));
+                updates.extend(said);
                 updates.push(Update::Unreadable(unreadable));
             }
         }
@@ -510,7 +508,6 @@ mod tests {
                     Update::Condition(..),
                     Update::Event(Event::PodApplied(_)),
                     Update::Condition(..),
-                    Update::Event(Event::PodDeleted(_)),
                     Update::Unreadable(_)
                 ]
             ),
