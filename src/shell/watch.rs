@@ -19,8 +19,6 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt, pin_mut};
 use kube::api::Api;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
@@ -45,7 +43,7 @@ pub const WATCH_SECONDS: u32 = 60;
 const UNFINISHED_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// Pauses before a failed list or watch is tried again: doubling from 0.1 s to 1 s. An API server that restarts is back
-/// within seconds, and pods wait for us to see it; two requests a second burden nobody.
+/// within seconds, and pods wait for us to see it; a request a second for each kind burdens nobody.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -70,7 +68,7 @@ pub async fn nodes(
     metrics: Arc<Metrics>,
 ) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let open = || watcher(Api::<NodeView>::all(client.clone()), config.clone()).backoff(Pauses::default());
+    let open = || watcher(Api::<NodeView>::all(client.clone()), config.clone());
     follow(open, NodeTracker::default(), updates, wanted, &metrics).await;
 }
 
@@ -83,7 +81,7 @@ pub async fn pods(
     metrics: Arc<Metrics>,
 ) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(UNFINISHED_PODS);
-    let open = || watcher(Api::<PodView>::all(client.clone()), config.clone()).backoff(Pauses::default());
+    let open = || watcher(Api::<PodView>::all(client.clone()), config.clone());
     follow(open, PodTracker::new(scheduler_name), updates, wanted, &metrics).await;
 }
 
@@ -117,19 +115,28 @@ async fn follow<T, S>(
     T: Tracker,
     S: Stream<Item = watcher::Result<watcher::Event<T::View>>>,
 {
+    let mut pauses = Pauses::default();
     loop {
         let number = *wanted.borrow_and_update();
         let stream = open();
         pin_mut!(stream);
         loop {
+            let next = async {
+                // Even a sleep of no length takes a timer's millisecond, and a list has an item for each pod.
+                if !pauses.now.is_zero() {
+                    tokio::time::sleep(pauses.now).await;
+                }
+                stream.next().await
+            };
             let item = tokio::select! {
                 changed = wanted.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                item = stream.next() => item,
+                item = next => item,
             };
             let Some(item) = item else { break };
+            pauses.observe(&item);
             if pass_on(item, number, &mut tracker, &updates, metrics).await.is_err() {
                 return;
             }
@@ -171,7 +178,7 @@ fn log_failure(kind: Watched, error: &watcher::Error) {
         tracing::error!(
             resource = ?kind,
             error,
-            "Watch is forbidden: the service account needs get, list and watch on this resource in all namespaces."
+            "Watch is forbidden: the service account needs list and watch on this resource in all namespaces."
         );
     } else {
         tracing::warn!(resource = ?kind, error, "Watch failed and is begun again.");
@@ -188,28 +195,30 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     }
 }
 
-/// Growing pauses. Without chance: there is one of us, not a herd.
-struct Pauses(Duration);
+/// Growing pauses before what a stream is asked for next. Without chance: there is one of us, not a herd.
+struct Pauses {
+    now: Duration,
+    after_failure: Duration,
+}
 
 impl Default for Pauses {
     fn default() -> Self {
-        Pauses(FIRST_PAUSE)
+        Pauses { now: Duration::ZERO, after_failure: FIRST_PAUSE }
     }
 }
 
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = self.0;
-        self.0 = (pause * 2).min(LONGEST_PAUSE);
-        Some(pause)
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.0 = FIRST_PAUSE;
+impl Pauses {
+    /// A failure is followed by a pause, longer at each one until the API server shows something. That a list begins shows
+    /// nothing: kube says so before it asks.
+    fn observe<K>(&mut self, item: &watcher::Result<watcher::Event<K>>) {
+        match item {
+            Err(_) => {
+                self.now = self.after_failure;
+                self.after_failure = (self.now * 2).min(LONGEST_PAUSE);
+            }
+            Ok(watcher::Event::Init) => self.now = Duration::ZERO,
+            Ok(_) => *self = Pauses::default(),
+        }
     }
 }
 
@@ -346,6 +355,9 @@ fn key(id: &PodId) -> PodKey {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::task::Poll;
+
     use futures::stream;
     use serde_json::json;
 
@@ -397,21 +409,22 @@ mod tests {
         events
     }
 
-    /// What the engine loop hears of a stream that is then followed by silence.
+    /// What the engine loop hears of a stream, at whose end the engine loop goes.
     async fn follow_once<T: Tracker>(
         tracker: T,
         events: Vec<watcher::Result<watcher::Event<T::View>>>,
     ) -> Vec<String> {
         let (updates, mut heard) = mpsc::channel(CHANNEL_CAPACITY);
         let (want, wanted) = watch::channel(7);
-        let events = std::cell::RefCell::new(Some(events));
-        let open = || stream::iter(events.take().unwrap_or_default()).chain(stream::pending());
-        let metrics = Metrics::new("test");
-        let stop = async {
-            tokio::task::yield_now().await;
-            drop(want);
+        let (events, want) = (Cell::new(events), Cell::new(Some(want)));
+        let end = || {
+            stream::poll_fn(|_| {
+                drop(want.take());
+                Poll::Pending
+            })
         };
-        futures::join!(follow(open, tracker, updates, wanted, &metrics), stop);
+        let open = || stream::iter(events.take()).chain(end());
+        follow(open, tracker, updates, wanted, &Metrics::new("test")).await;
         let mut lines = Vec::new();
         while let Some(update) = heard.recv().await {
             lines.push(line(&update));
@@ -535,9 +548,45 @@ mod tests {
         assert_eq!(lines, ["+a.1", "listed 0", "+a.1", "listed 1"]);
     }
 
+    /// The pause, in milliseconds, after each failure of the script.
+    fn check_pauses(script: &str, expected: &[u128]) {
+        let mut pauses = Pauses::default();
+        let mut found = Vec::new();
+        for item in pod_events(script) {
+            pauses.observe(&item);
+            match item {
+                Err(_) => found.push(pauses.now.as_millis()),
+                Ok(_) => assert!(pauses.now.is_zero(), "{script}"),
+            }
+        }
+        assert_eq!(found, expected, "{script}");
+    }
+
     #[test]
-    fn pauses_grow_to_a_limit() {
-        let pauses: Vec<_> = Pauses::default().take(6).map(|pause| pause.as_millis()).collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
+    fn pauses_grow_until_something_is_shown() {
+        check_pauses("[ ! [ ! [ ! [ ! [ ! [ ! [ ] !", &[100, 200, 400, 800, 1000, 1000, 100]);
+        check_pauses("[ ] ! ! ! +a.1 !", &[100, 200, 400, 100]);
+        check_pauses("[ +a.1 ! [ +a.1 ! [ ! -a.1 !", &[100, 100, 200, 100]);
+    }
+
+    /// A list that is refused again and again, as the watcher shows it, is not asked for without a pause.
+    #[tokio::test]
+    async fn a_list_that_keeps_failing_is_asked_for_ever_more_rarely() {
+        let (updates, _heard) = mpsc::channel(CHANNEL_CAPACITY);
+        let (want, wanted) = watch::channel(0);
+        let asked = Cell::new(0);
+        let open = || {
+            stream::iter(pod_events("[ ! [ ! [ ! [ ! [ ! [ ! [ ! [ !")).inspect(|item| {
+                asked.set(asked.get() + usize::from(item.is_err()));
+            })
+        };
+        let stop = async {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            drop(want);
+        };
+        let metrics = Metrics::new("test");
+        futures::join!(follow(open, PodTracker::new("mig-scheduler"), updates, wanted, &metrics), stop);
+        // At 0, 100, 300 and 700 ms.
+        assert_eq!(asked.get(), 3);
     }
 }
