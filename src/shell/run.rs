@@ -13,13 +13,15 @@
 //! - No decision is taken before this replica leads *and* nodes and pods have been listed from then on. Until then, and as a
 //!   standby, the engine only learns.
 //! - A task that ends ends the process: a scheduler that lacks a part must not look alive.
-//! - SIGTERM stops decisions first, then waits for the binds under way, writes the events that are left and frees the lease.
-//!   A lost lease does none of that: another replica may be at work already.
+//! - SIGTERM stops decisions first, then waits for the binds under way, writes the events that are left and frees the lease,
+//!   unless a bind is still without an answer: it may yet land, and the next leader must not list before. A lost lease does
+//!   none of that: another replica may be at work already.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -45,11 +47,18 @@ const BATCH: usize = 1024;
 /// Decisions taken before the next look at what has happened.
 const LONGEST_TICK: usize = 64;
 
-/// How long binds under way may take at shutdown: a request's time and one repetition. Kubernetes gives a pod 30 s in all.
+/// How long binds under way may take at shutdown: a request's time and one repetition.
 const DRAIN_BINDS: Duration = Duration::from_secs(10);
 
 /// How long the events that are left may take.
 const DRAIN_EVENTS: Duration = Duration::from_secs(5);
+
+/// How long freeing the lease may take: the renewal under way and the write of the release, where the API server is slow.
+const RELEASE: Duration = Duration::from_secs(8);
+
+/// The longest a shutdown takes; the pod's termination grace period has to be longer.
+pub const LONGEST_STOP: Duration =
+    Duration::from_secs(DRAIN_BINDS.as_secs() + DRAIN_EVENTS.as_secs() + RELEASE.as_secs());
 
 /// A replica that can lead at once need not list twice.
 const FIRST_LEADERSHIP: Duration = Duration::from_secs(1);
@@ -151,9 +160,14 @@ impl Process {
         let health = Health::new();
         let identity = lease::identity();
         let mut tasks = JoinSet::new();
+        // Before the election: a port in use is to end a process that holds nothing.
+        let listener = listen(&config).await?;
         let election = elect(&config, &kube, &identity, dry_run)?;
         let token = election.as_ref().map_or_else(LeaderToken::unelected, LeaseTask::token);
-        serve(&config, &identity, &health, &metrics, &token, &mut tasks).await?;
+        if let Some(listener) = listener {
+            let pages = Pages::new(&config, &identity, health.clone(), metrics.clone(), token.clone())?;
+            serve(listener, pages, &mut tasks);
+        }
         let dispatcher = if dry_run {
             Dispatcher::dry(metrics.clone())
         } else {
@@ -233,10 +247,10 @@ impl Process {
         tracing::info!(binds = self.core.dispatcher.binds_in_flight(), "Scheduler stops.");
         self.core.health.stopping();
         self.drain_binds().await;
+        let unanswered = self.core.dispatcher.binds_in_flight();
         self.drain_events().await;
         if let Some(election) = self.election.take() {
-            let ended = election.release().await;
-            tracing::debug!(?ended, "Election ended.");
+            free(election, unanswered, RELEASE).await;
         }
         tracing::info!("Scheduler stopped.");
     }
@@ -246,10 +260,7 @@ impl Process {
         while self.core.dispatcher.binds_in_flight() > 0 {
             match timeout_at(deadline.into(), self.core.dispatcher.next_finished()).await {
                 Ok(event) => self.core.step(event),
-                Err(_) => {
-                    let binds = self.core.dispatcher.binds_in_flight();
-                    return tracing::warn!(binds, "Binds are left without an answer.");
-                }
+                Err(_) => return,
             }
         }
     }
@@ -448,25 +459,22 @@ async fn first_leadership(leadership: &mut watch::Receiver<Leadership>) -> bool 
     matches!(leading, Ok(Ok(_)))
 }
 
-/// Serves the HTTP pages, if configured.
-async fn serve(
-    config: &Config,
-    identity: &str,
-    health: &Health,
-    metrics: &Arc<Metrics>,
-    token: &LeaderToken,
-    tasks: &mut JoinSet<&'static str>,
-) -> Result<(), RunError> {
-    let Some(address) = config.http.bind_address else { return Ok(()) };
-    let listener = http::bind(address).await?;
-    let pages = Pages::new(config, identity, health.clone(), metrics.clone(), token.clone())?;
+/// Takes the address of the HTTP pages, if one is configured.
+async fn listen(config: &Config) -> Result<Option<TcpListener>, HttpError> {
+    match config.http.bind_address {
+        Some(address) => http::bind(address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Serves the HTTP pages.
+fn serve(listener: TcpListener, pages: Pages, tasks: &mut JoinSet<&'static str>) {
     tasks.spawn(async move {
         if let Err(error) = http::serve(listener, pages, std::future::pending()).await {
             tracing::error!(%error, "HTTP server failed.");
         }
         "HTTP server"
     });
-    Ok(())
 }
 
 /// Starts both watches.
@@ -489,6 +497,20 @@ fn follow(
         "watch of pods"
     });
     updates
+}
+
+/// Frees the lease, if nothing of ours can land any more. Otherwise it runs out, which takes longer than any request.
+async fn free(election: LeaseTask, unanswered: usize, limit: Duration) {
+    if unanswered > 0 {
+        return tracing::warn!(
+            binds = unanswered,
+            "Binds are left without an answer, so the lease is left to run out."
+        );
+    }
+    match timeout(limit, election.release()).await {
+        Ok(ended) => tracing::debug!(?ended, "Election ended."),
+        Err(_) => tracing::warn!("The lease could not be freed in time and is left to run out."),
+    }
 }
 
 /// Waits until the election is over; for ever without one.
@@ -584,6 +606,43 @@ mod tests {
 
     async fn is_silent(mut handle: Handle) -> bool {
         !matches!(timeout(Duration::from_millis(50), handle.next_request()).await, Ok(Some(_)))
+    }
+
+    /// An election that holds its Lease as long as the server answers reads and creates.
+    async fn leading() -> (LeaseTask, Handle) {
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let client = kube::Client::new(service, "default");
+        let settings = Config::default().leader_election;
+        let task = LeaseTask::spawn(client, &settings, Duration::from_secs(4), "a".to_owned());
+        let (_, send) = handle.next_request().await.unwrap();
+        let missing = r#"{"kind":"Status","status":"Failure","code":404,"reason":"NotFound","message":"no"}"#;
+        send.send_response(
+            Response::builder().status(404).body(Body::from(missing.as_bytes().to_vec())).unwrap(),
+        );
+        let (request, send) = handle.next_request().await.unwrap();
+        let lease = request.into_body().collect_bytes().await.unwrap().to_vec();
+        send.send_response(Response::new(Body::from(lease)));
+        task.leadership().wait_for(is_leading).await.unwrap();
+        (task, handle)
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_freed_when_nothing_can_land_any_more() {
+        let (task, mut handle) = leading().await;
+        let token = task.token();
+        let server = async { handle.next_request().await.unwrap().0.method().to_string() };
+        let freed = free(task, 0, Duration::from_millis(100));
+        assert_eq!(tokio::join!(server, freed).0, "PUT");
+        assert!(!token.is_valid());
+    }
+
+    #[tokio::test]
+    async fn the_lease_runs_out_while_a_bind_may_land() {
+        let (task, handle) = leading().await;
+        let token = task.token();
+        free(task, 1, RELEASE).await;
+        assert!(!token.is_valid(), "nothing more is written");
+        assert!(is_silent(handle).await, "nor is the lease");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use mig_scheduler::config::Config;
 use mig_scheduler::shell::http::{self, Health, Pages};
 use mig_scheduler::shell::lease::LeaderToken;
 use mig_scheduler::shell::metrics::Metrics;
+use mig_scheduler::shell::run::LONGEST_STOP;
 use serde::Deserialize;
 use serde_yaml::Value;
 
@@ -261,6 +262,14 @@ fn pod_is_confined() {
     assert_eq!(confined["readOnlyRootFilesystem"], true);
     assert_eq!(confined["allowPrivilegeEscalation"], false);
     assert_eq!(strings(&confined["capabilities"]["drop"]), ["ALL"]);
+}
+
+/// Tests that a shutdown that takes as long as it may is not cut short.
+#[test]
+fn grace_period_is_longer_than_a_shutdown() {
+    let pod = object("Deployment")["spec"]["template"]["spec"].clone();
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > LONGEST_STOP.as_secs() + 5, "{grace}");
 }
 
 /// Tests that several replicas are only ever run with leader election, and that a drain leaves one.
