@@ -19,8 +19,13 @@
     reason = "tests run real processes in real time; the rule is for what a replay has to repeat"
 )]
 
+mod cluster;
 mod emulator;
 mod fixtures;
 mod harness;
+mod history;
+mod rights;
+mod scheduler;
 
 mod control_plane;
+mod placing;
