@@ -28,4 +28,6 @@ mod rights;
 mod scheduler;
 
 mod control_plane;
+mod election;
+mod outages;
 mod placing;
