@@ -27,7 +27,9 @@ mod history;
 mod rights;
 mod scheduler;
 
+mod bad_input;
 mod control_plane;
 mod election;
 mod outages;
 mod placing;
+mod requeue;
