@@ -32,4 +32,6 @@ mod control_plane;
 mod election;
 mod outages;
 mod placing;
+mod refusals;
 mod requeue;
+mod surface;
