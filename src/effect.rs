@@ -46,7 +46,7 @@ pub struct UnschedulableReport {
     pub reason: UnschedulableReason,
     /// For people: `0/20 nodes are available: …`.
     pub message: String,
-    /// Whether the message differs from the last one for this pod, and so is worth an event too.
+    /// Whether an attempt was made and its message differs from the last one for this pod, and so is worth an event too.
     pub publish: bool,
 }
 

@@ -11,17 +11,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::{Cache, NodeIndex};
-use crate::cycle::{Decision, FragmentationTables, Rankings, Scoring, decide, feasible};
+use crate::cycle::{Decision, Diagnosis, FragmentationTables, Rankings, Scoring, decide, feasible};
 use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
 use crate::event::{BindOutcome, Event};
 use crate::fact::{Fact, QueueCause, QueueName};
 use crate::model::{DevicePlacement, Node, NodeName, Partitioning, Pod, PodUid, Time};
-use crate::queue::{Move, Queue, QueuedPod};
+use crate::queue::{Move, Queue, QueuedPod, Verdict};
 use crate::solver::fragmentation::DemandMix;
 
 /// For so long the explanation of a verdict is given to further pods of the same spec without looking at the nodes again.
 /// The verdict itself is always exact; only its counts per reason may be this old.
 const EXPLANATION_AGE: Duration = Duration::from_secs(1);
+
+/// So long after it was made the explanation given to waiting pods is renewed, if nodes have come, gone or changed since.
+/// A cluster that scales up changes all the time, and every renewal is a write for each waiting pod.
+const RENEWAL_AGE: Duration = Duration::from_secs(30);
+
+/// Pause between two renewals, each of which looks at every node for one spec.
+const RENEWAL_PACE: Duration = Duration::from_millis(100);
+
+/// Refusals found in one tick, each of which looks at every node, before whoever sent the tick gets to hear of it.
+const REFUSALS_A_TICK: usize = 8;
 
 /// The mix of demand is taken over by the fragmentation tables after so many MIG pods.
 const MIX_INTERVAL: u64 = 256;
@@ -61,6 +71,12 @@ pub struct Engine {
     requests_seen: u64,
     tables: FragmentationTables,
     rankings: Rankings,
+    /// How often a node came, went or changed.
+    topology: u64,
+    /// The topology up to which every waiting pod has its explanation.
+    explained: u64,
+    /// Not before this is an explanation renewed.
+    next_renewal: Time,
 }
 
 impl Engine {
@@ -75,6 +91,9 @@ impl Engine {
             requests_seen: 0,
             tables: FragmentationTables::default(),
             rankings: Rankings::new(options.scoring),
+            topology: 0,
+            explained: 0,
+            next_renewal: Time::ZERO,
         }
     }
 
@@ -95,7 +114,9 @@ impl Engine {
 
     /// When the next [`Event::Tick`] is worth sending: a time in the past while pods are ready, `None` while nothing is due.
     pub fn next_wakeup(&self) -> Option<Time> {
-        self.queue.next_ready().filter(|_| self.synced)
+        let outdated = self.explained < self.topology && self.queue.has_waiting();
+        let renewal = outdated.then_some(self.next_renewal);
+        self.queue.next_ready().into_iter().chain(renewal).min().filter(|_| self.synced)
     }
 
     /// Takes in one event and appends what is to be done.
@@ -103,7 +124,10 @@ impl Engine {
         match event {
             Event::Synced => self.synced = true,
             Event::NodeApplied(node) => self.apply_node(now, node, effects),
-            Event::NodeDeleted(name) => self.cache.delete_node(&name),
+            Event::NodeDeleted(name) => {
+                self.cache.delete_node(&name);
+                self.topology += 1;
+            }
             Event::PodApplied(pod) => self.apply_pod(now, pod, effects),
             Event::PodDeleted(uid) => self.delete_pod(now, &uid, effects),
             Event::BindFinished { uid, node, outcome } => {
@@ -118,6 +142,7 @@ impl Engine {
             self.tables.add(model, &self.mix);
         }
         let changed = self.cache.apply_node(node);
+        self.topology += u64::from(changed.is_some());
         self.wake(now, changed, QueueCause::NodeChange, effects);
     }
 
@@ -154,8 +179,17 @@ impl Engine {
         }
     }
 
+    /// A pod is gone. What it was only assumed to hold stays taken until its bind is answered: the bind may still land, should
+    /// the pod exist after all.
     fn delete_pod(&mut self, now: Time, uid: &PodUid, effects: &mut Vec<Effect>) {
-        drop(self.queue.remove(uid));
+        if self.queue.get(uid).is_some_and(QueuedPod::is_in_flight) {
+            self.queue.mark_gone(uid);
+            if self.cache.is_assumed(uid) {
+                return;
+            }
+        } else {
+            drop(self.queue.remove(uid));
+        }
         let freed = self.cache.remove_pod(uid);
         self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
     }
@@ -168,28 +202,29 @@ impl Engine {
         outcome: BindOutcome,
         effects: &mut Vec<Effect>,
     ) {
+        let Some(queued) = self.queue.get(uid).filter(|queued| queued.is_in_flight()) else { return };
+        let (pod, gone) = (queued.pod.clone(), queued.gone);
         let message = match outcome {
-            BindOutcome::Bound => return self.conclude(now, uid, node, effects),
-            BindOutcome::Gone => "the pod is gone".to_owned(),
+            BindOutcome::Bound if !gone => return self.conclude(now, uid, node, effects),
+            BindOutcome::Bound | BindOutcome::Gone => "the pod is gone".to_owned(),
             BindOutcome::BoundElsewhere(ref other) => {
                 format!("the pod was bound to {other} by somebody else")
             }
             BindOutcome::Refused(ref reason) => reason.clone(),
         };
-        if let Some(pod) = self.queue.get(uid).map(|queued| queued.pod.clone()) {
-            effects.push(Effect::Fact(Fact::BindFailed {
-                pod: pod.id.clone(),
-                node: node.clone(),
-                message: message.clone(),
-            }));
-            let retry = matches!(outcome, BindOutcome::Refused(_)) && !pod.terminating && !self.is_bound(uid);
-            if retry { self.retry(now, &pod, &message, effects) } else { drop(self.queue.remove(uid)) }
+        let (id, node) = (pod.id.clone(), node.clone());
+        effects.push(Effect::Fact(Fact::BindFailed { pod: id, node, message: message.clone() }));
+        let ends = gone || pod.terminating || self.is_bound(uid);
+        if matches!(outcome, BindOutcome::Refused(_)) && !ends {
+            self.retry(now, &pod, &message, effects);
+        } else {
+            drop(self.queue.remove(uid));
         }
         let freed = self.cache.is_assumed(uid).then(|| self.cache.remove_pod(uid)).flatten();
         self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
     }
 
-    /// The API server confirmed a bind. A pod that was deleted meanwhile needs no word about it.
+    /// The API server confirmed a bind.
     fn conclude(&mut self, now: Time, uid: &PodUid, node: &NodeName, effects: &mut Vec<Effect>) {
         let Some(queued) = self.queue.remove(uid) else { return };
         let (pod, attempts, waited) = (queued.pod.id, queued.attempts, now.since(queued.since));
@@ -216,28 +251,71 @@ impl Engine {
         for _ in 0..self.queue.flush_backoff(now) {
             record_moves(Some((QueueName::Active, QueueCause::BackoffComplete)), effects);
         }
+        self.renew_explanation(now, effects);
+        let mut refusals = 0;
         for _ in 0..budget {
             let Some(pod) = self.queue.pop().map(|queued| queued.pod.clone()) else { return };
-            self.try_pod(now, &pod, effects);
+            refusals += usize::from(self.try_pod(now, &pod, effects));
+            if refusals == REFUSALS_A_TICK {
+                return;
+            }
         }
     }
 
-    fn try_pod(&mut self, now: Time, pod: &Pod, effects: &mut Vec<Effect>) {
+    /// Tries one pod. Returns whether that took a look at every node, only to find none.
+    fn try_pod(&mut self, now: Time, pod: &Pod, effects: &mut Vec<Effect>) -> bool {
         self.observe_demand(pod);
-        if let Some((message, decided)) = self.queue.verdict(&pod.spec)
-            && now.since(decided) < EXPLANATION_AGE
+        if let Some(verdict) = self.queue.verdict(&pod.spec)
+            && now.since(verdict.at) < EXPLANATION_AGE
         {
-            let message = Arc::clone(message);
-            return self.put_off(now, decided, pod, message, effects);
+            let verdict = verdict.clone();
+            let message = Arc::clone(&verdict.message);
+            let publish = self.queue.join(&pod.id.uid, verdict);
+            report_refusal(pod, &message, publish, effects);
+            return false;
         }
         match decide(&self.cache, &self.tables, &mut self.rankings, &pod.spec) {
             Decision::Place { node, placements, feasible } => {
-                self.assume(pod, node, placements, feasible, effects)
+                self.assume(pod, node, placements, feasible, effects);
+                false
             }
             Decision::Unschedulable(diagnosis) => {
-                self.put_off(now, now, pod, diagnosis.to_string().into(), effects);
+                let verdict = self.verdict(now, &diagnosis);
+                let message = Arc::clone(&verdict.message);
+                let publish = self.queue.wait(&pod.id.uid, now, verdict);
+                report_refusal(pod, &message, publish, effects);
+                true
             }
         }
+    }
+
+    fn verdict(&self, now: Time, diagnosis: &Diagnosis) -> Verdict {
+        Verdict { message: diagnosis.to_string().into(), at: now, topology: self.topology }
+    }
+
+    /// Tells waiting pods anew why they wait, one spec at a time, if the nodes have changed since they were told. They are not
+    /// tried: no node can take them, or they would have been woken.
+    fn renew_explanation(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if self.explained == self.topology || now < self.next_renewal {
+            return;
+        }
+        let Some((spec, verdict)) = self.queue.outdated(self.topology) else {
+            self.explained = self.topology;
+            return;
+        };
+        let due = verdict.at + RENEWAL_AGE;
+        if now < due {
+            self.next_renewal = due;
+            return;
+        }
+        let spec = Arc::clone(spec);
+        let diagnosis = Diagnosis::of(&self.cache, &self.tables, &spec);
+        let verdict = self.verdict(now, &diagnosis);
+        let message = Arc::clone(&verdict.message);
+        let told = self.queue.explain(&spec, verdict);
+        effects
+            .extend(told.iter().map(|pod| report(pod, UnschedulableReason::Unschedulable, &message, false)));
+        self.next_renewal = now + RENEWAL_PACE;
     }
 
     fn assume(
@@ -254,23 +332,13 @@ impl Engine {
         effects.push(Effect::Bind(Binding { pod: pod.id.clone(), node, placements }));
     }
 
-    fn put_off(&mut self, now: Time, decided: Time, pod: &Pod, message: Arc<str>, effects: &mut Vec<Effect>) {
-        let publish = self.queue.wait(&pod.id.uid, now, decided, Arc::clone(&message));
-        record_moves(Some((QueueName::Unschedulable, QueueCause::ScheduleAttemptFailure)), effects);
-        if publish {
-            effects.push(report(pod, UnschedulableReason::Unschedulable, &message, publish));
-        }
-        effects
-            .push(Effect::Fact(Fact::PodUnschedulable { pod: pod.id.clone(), message: message.to_string() }));
-    }
-
     /// Counts each pod's request once, at its first attempt, and lets the tables follow the mix now and then.
     fn observe_demand(&mut self, pod: &Pod) {
-        let first = self.queue.get(&pod.id.uid).is_some_and(|queued| queued.attempts == 1);
-        if !first || pod.spec.mig.is_empty() {
+        let is_first = |queued: &QueuedPod| queued.attempts == 1 && queued.reported.is_none();
+        if pod.spec.mig.is_empty() || !self.queue.get(&pod.id.uid).is_some_and(is_first) {
             return;
         }
-        for request in &pod.spec.mig {
+        for request in pod.spec.mig.iter().filter(|request| self.tables.know(request.profile)) {
             self.mix.observe(request.profile, request.count);
         }
         self.requests_seen += 1;
@@ -288,6 +356,14 @@ impl Engine {
         let moved = self.queue.wake(now, |spec| feasible(tables, spec, info, node));
         record_moves(moved.into_iter().map(|queue| (queue, cause)), effects);
     }
+}
+
+/// An attempt found no node. The condition is reported each time, since the pod it speaks of may have changed; the event only
+/// if the message is new.
+fn report_refusal(pod: &Pod, message: &Arc<str>, publish: bool, effects: &mut Vec<Effect>) {
+    record_moves(Some((QueueName::Unschedulable, QueueCause::ScheduleAttemptFailure)), effects);
+    effects.push(report(pod, UnschedulableReason::Unschedulable, message, publish));
+    effects.push(Effect::Fact(Fact::PodUnschedulable { pod: pod.id.clone(), message: message.to_string() }));
 }
 
 fn report(pod: &Pod, reason: UnschedulableReason, message: &Arc<str>, publish: bool) -> Effect {

@@ -12,12 +12,13 @@
 //!
 //! Invariants:
 //! - Waiting pods are kept by spec, and a spec that has waiting pods is one that *no node can take now*: whatever changes a
-//!   node for the better calls [`Queue::wake`], which moves every spec that this node can take. Hence no pod waits for a
-//!   periodic flush, none is woken by an event that cannot help it, and a pod whose equal already waits needs no look at the
-//!   nodes.
+//!   node for the better calls [`Queue::wake`], which moves all pods of every spec that this node can take. Hence no pod waits
+//!   for a periodic flush, no spec is woken by an event that cannot help it, and a pod whose equal already waits needs no look
+//!   at the nodes. Of the pods that are woken together as many as fit are placed; the first of the others is tried in vain,
+//!   and the rest follow it back without having been tried.
 //! - Nothing is lost while a pod is in flight: a bind that fails puts it into back-off, whence it is tried again whatever
-//!   happened meanwhile; a change of the pod itself is stored; its deletion takes it out, and the late answer finds nobody.
-//! - Order is priority, then age, then arrival. It never depends on how often a pod was tried.
+//!   happened meanwhile; a change of the pod itself is stored; if it is deleted it stays, marked as gone, until the answer.
+//! - Order is priority, then age, then arrival, among the pods that are not in back-off.
 //!
 //! Bound: one entry per unbound pod of ours in the API server.
 
@@ -43,6 +44,8 @@ pub struct QueuedPod {
     pub since: Time,
     /// The last message reported on it.
     pub reported: Option<Arc<str>>,
+    /// Whether it was deleted while in flight.
+    pub gone: bool,
     rank: Rank,
     place: Place,
     /// When its present back-off ends.
@@ -65,11 +68,21 @@ enum Place {
     InFlight,
 }
 
+/// Why no node takes a spec, as found by a look at the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// For people: `0/20 nodes are available: …`.
+    pub message: Arc<str>,
+    /// When that was found.
+    pub at: Time,
+    /// How often the set of nodes or a node itself had changed by then.
+    pub topology: u64,
+}
+
 /// The waiting pods of one spec.
 #[derive(Debug)]
 struct Class {
-    message: Arc<str>,
-    decided: Time,
+    verdict: Verdict,
     pods: BTreeMap<Rank, PodUid>,
 }
 
@@ -135,6 +148,7 @@ impl Queue {
         let uid = pod.id.uid.clone();
         if known.place == Place::InFlight || !(spec_changed || ungated) {
             known.pod = pod;
+            known.gone = false;
             return None;
         }
         self.withdraw(&uid);
@@ -155,6 +169,13 @@ impl Queue {
     pub fn remove(&mut self, uid: &PodUid) -> Option<QueuedPod> {
         self.withdraw(uid);
         self.pods.remove(uid).inspect(|pod| self.in_flight -= usize::from(pod.place == Place::InFlight))
+    }
+
+    /// Notes that a pod in flight was deleted; the answer to its bind ends it.
+    pub fn mark_gone(&mut self, uid: &PodUid) {
+        if let Some(queued) = self.pods.get_mut(uid) {
+            queued.gone = true;
+        }
     }
 
     /// Makes every pod whose back-off is over ready to be tried.
@@ -180,25 +201,55 @@ impl Queue {
         Some(queued)
     }
 
-    /// If pods with this spec wait, no node can take another: the message they were given, and when.
-    pub fn verdict(&self, spec: &Arc<PodSpec>) -> Option<(&Arc<str>, Time)> {
-        self.waiting.get(spec).map(|class| (&class.message, class.decided))
+    /// If pods with this spec wait, no node can take another, and this is why.
+    pub fn verdict(&self, spec: &Arc<PodSpec>) -> Option<&Verdict> {
+        self.waiting.get(spec).map(|class| &class.verdict)
     }
 
     /// No node takes the pod in flight: it waits until one can. Returns whether the message is new to this pod.
-    pub fn wait(&mut self, uid: &PodUid, now: Time, decided: Time, message: Arc<str>) -> bool {
-        let Some(queued) = self.pods.get_mut(uid) else { return false };
-        let class = self.waiting.entry(Arc::clone(&queued.pod.spec)).or_insert_with(|| Class {
-            message: Arc::clone(&message),
-            decided,
-            pods: BTreeMap::new(),
-        });
-        class.message = Arc::clone(&message);
-        class.decided = decided;
-        let new = queued.reported.as_ref() != Some(&message);
-        queued.reported = Some(message);
+    pub fn wait(&mut self, uid: &PodUid, now: Time, verdict: Verdict) -> bool {
+        let new = self.join_class(uid, verdict);
         self.fail(uid, now, Place::Waiting);
         new
+    }
+
+    /// The pod in flight joins its equals, which wait for the reason given: it was not tried, so nothing is counted and no
+    /// back-off begins. Returns whether the message is new to this pod.
+    pub fn join(&mut self, uid: &PodUid, verdict: Verdict) -> bool {
+        let new = self.join_class(uid, verdict);
+        if let Some(queued) = self.pods.get_mut(uid) {
+            queued.attempts = queued.attempts.saturating_sub(1);
+            self.land(uid, Place::Waiting);
+        }
+        new
+    }
+
+    /// Whether any pod waits.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The waiting spec whose explanation is oldest among those made before the nodes changed to what they are now.
+    pub fn outdated(&self, topology: u64) -> Option<(&Arc<PodSpec>, &Verdict)> {
+        let classes = self.waiting.iter().map(|(spec, class)| (spec, &class.verdict));
+        classes.filter(|(_, verdict)| verdict.topology < topology).min_by_key(|(_, verdict)| verdict.at)
+    }
+
+    /// Renews the explanation of a waiting spec. Returns the pods to which the message is new.
+    pub fn explain(&mut self, spec: &Arc<PodSpec>, verdict: Verdict) -> Vec<Pod> {
+        let Some(class) = self.waiting.get_mut(spec) else { return Vec::new() };
+        let message = Arc::clone(&verdict.message);
+        class.verdict = verdict;
+        let mut told = Vec::new();
+        for uid in class.pods.values() {
+            if let Some(queued) = self.pods.get_mut(uid)
+                && queued.reported.as_ref() != Some(&message)
+            {
+                queued.reported = Some(Arc::clone(&message));
+                told.push(queued.pod.clone());
+            }
+        }
+        told
     }
 
     /// The bind of the pod in flight failed: it is tried again after its back-off. Returns whether the message is new to it.
@@ -235,6 +286,7 @@ impl Queue {
             attempts: 0,
             since: now,
             reported: None,
+            gone: false,
             place,
             ready: now,
             pod,
@@ -244,14 +296,34 @@ impl Queue {
         (if place == Place::Gated { QueueName::Gated } else { QueueName::Active }, QueueCause::PodAdd)
     }
 
-    /// Counts a failed attempt and puts the pod into `place` with the back-off that this makes.
+    /// Enters a pod's spec among the waiting ones. Returns whether the message is new to this pod.
+    fn join_class(&mut self, uid: &PodUid, verdict: Verdict) -> bool {
+        let Some(queued) = self.pods.get_mut(uid) else { return false };
+        let new = queued.reported.as_ref() != Some(&verdict.message);
+        queued.reported = Some(Arc::clone(&verdict.message));
+        let class = self.waiting.entry(Arc::clone(&queued.pod.spec));
+        class
+            .and_modify(|class| class.verdict = verdict.clone())
+            .or_insert_with(|| Class { verdict, pods: BTreeMap::new() });
+        new
+    }
+
+    /// Ends a failed attempt: the pod goes to `place` with the back-off that its number of attempts makes.
     fn fail(&mut self, uid: &PodUid, now: Time, place: Place) {
         let Some(queued) = self.pods.get_mut(uid) else { return };
-        debug_assert_eq!(queued.place, Place::InFlight, "{} was not being tried", queued.pod.id);
         let doublings = queued.attempts.saturating_sub(1).min(31);
         queued.ready = now + self.initial_backoff.saturating_mul(1 << doublings).min(self.max_backoff);
-        self.in_flight -= 1;
-        self.put(uid, place);
+        self.land(uid, place);
+    }
+
+    /// Takes a pod that is in flight to `place`.
+    fn land(&mut self, uid: &PodUid, place: Place) {
+        let flies = self.pods.get(uid).is_some_and(QueuedPod::is_in_flight);
+        debug_assert!(flies, "pod {uid} is not being tried");
+        if flies {
+            self.in_flight -= 1;
+            self.put(uid, place);
+        }
     }
 
     /// Puts a pod where it can be tried: at once, or when its back-off ends.

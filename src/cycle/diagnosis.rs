@@ -24,7 +24,9 @@ pub enum Reason {
     HostPorts,
     /// It runs as many pods as it may.
     TooManyPods,
-    /// Too little of a resource is free.
+    /// Too little CPU, memory or ephemeral storage is free.
+    InsufficientBasic(&'static str),
+    /// Too little of an extended resource is free.
     Insufficient(ResourceName),
     /// Its MIG layout is being changed, or the change failed.
     MigConfigUnsettled(Arc<str>),
@@ -53,6 +55,7 @@ impl fmt::Display for Reason {
             Reason::NodeAffinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
             Reason::HostPorts => f.write_str("node(s) didn't have free ports for the requested pod ports"),
             Reason::TooManyPods => f.write_str("Too many pods"),
+            Reason::InsufficientBasic(name) => write!(f, "Insufficient {name}"),
             Reason::Insufficient(name) => write!(f, "Insufficient {name}"),
             Reason::MigConfigUnsettled(state) => {
                 write!(f, "node(s) had an unsettled MIG layout (nvidia.com/mig.config.state={state})")

@@ -25,7 +25,7 @@ pub(super) fn passes_all_but_slots(pod: &PodSpec, info: &NodeInfo, node: &Node) 
         && fits(pod, info, node)
         && !is_cordoned(pod, node)
         && is_settled(pod, node)
-        && untolerated_taint(pod, node).is_none()
+        && tolerates_taints(pod, node)
         && pod.selector.matches(node.name.as_str(), &node.labels)
         && has_free_ports(pod, info)
 }
@@ -41,7 +41,7 @@ pub(super) fn rejections(
     if is_cordoned(pod, node) {
         return vec![Reason::Cordoned];
     }
-    if untolerated_taint(pod, node).is_some() {
+    if !tolerates_taints(pod, node) {
         return vec![Reason::UntoleratedTaint];
     }
     if !pod.selector.matches(node.name.as_str(), &node.labels) {
@@ -72,8 +72,8 @@ fn is_cordoned(pod: &PodSpec, node: &Node) -> bool {
     node.unschedulable && !pod.tolerates(&taint())
 }
 
-fn untolerated_taint<'a>(pod: &PodSpec, node: &'a Node) -> Option<&'a Taint> {
-    node.taints.iter().find(|taint| taint.is_hard() && !pod.tolerates(taint))
+fn tolerates_taints(pod: &PodSpec, node: &Node) -> bool {
+    node.taints.iter().all(|taint| !taint.is_hard() || pod.tolerates(taint))
 }
 
 fn has_free_ports(pod: &PodSpec, info: &NodeInfo) -> bool {
@@ -85,7 +85,7 @@ fn is_settled(pod: &PodSpec, node: &Node) -> bool {
     !matches!(node.mig_config_state, MigConfigState::Unsettled(_)) || !pod.needs_gpu()
 }
 
-/// The four resources that every node has: name, what the pod asks for, what the node offers, what is taken.
+/// The resources that every node has, pods left out: name, what the pod asks for, what the node offers, what is taken.
 fn basic<'a>(pod: &'a PodSpec, info: &'a NodeInfo, node: &'a Node) -> [(&'static str, u64, u64, u64); 3] {
     let (wanted, offered, taken) = (&pod.requests, &node.allocatable, info.requested());
     [
@@ -122,7 +122,7 @@ fn shortages(pod: &PodSpec, info: &NodeInfo, node: &Node) -> Vec<Reason> {
     }
     for (name, wanted, offered, taken) in basic(pod, info, node) {
         if exceeds(wanted, offered, taken) {
-            reasons.push(Reason::Insufficient(ResourceName::from(name)));
+            reasons.push(Reason::InsufficientBasic(name));
         }
     }
     for (name, wanted) in pod.requests.extended() {

@@ -19,6 +19,9 @@ use crate::model::PodSpec;
 /// Nodes remembered over all rankings: some 25 MB, and 50 different specs on 5,000 nodes.
 const ENTRIES: usize = 250_000;
 
+/// What a ranking costs besides its nodes, in nodes: its spec and its own size.
+const OVERHEAD: usize = 64;
+
 /// See the module's comment.
 #[derive(Debug)]
 pub struct Rankings {
@@ -69,12 +72,13 @@ impl Rankings {
         ranking.order.first().map(|(_, node)| (*node, ranking.order.len()))
     }
 
+    /// Makes room for one more ranking of `wanted` nodes. All rankings have that many.
     fn make_room(&mut self, wanted: usize) {
-        let mut held: usize = self.by_spec.values().map(|ranking| ranking.scores.len()).sum();
-        while held + wanted > ENTRIES {
+        let most = (ENTRIES / (wanted + OVERHEAD)).max(1);
+        while self.by_spec.len() >= most {
             let oldest = self.by_spec.iter().min_by_key(|(_, ranking)| ranking.used);
             let Some(spec) = oldest.map(|(spec, _)| Arc::clone(spec)) else { return };
-            held -= self.by_spec.remove(&spec).map_or(0, |ranking| ranking.scores.len());
+            self.by_spec.remove(&spec);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::cache::NodeInfo;
-use crate::mig::GpuModel;
+use crate::mig::{GpuModel, ProfileName};
 use crate::model::{DevicePlacement, Node, Partitioning, PodSpec};
 use crate::solver::fitting::{Fitting, Preference, fit};
 use crate::solver::fragmentation::{DemandMix, FragmentationTable};
@@ -39,7 +39,7 @@ pub struct Score {
     spoils_gpu: u8,
     /// Rise of fragmentation in 1/1024 slices.
     fragmentation: i64,
-    /// Slices left free where the pod goes: on its GPUs, or among the node's instances.
+    /// Slices free where the pod goes: on its GPUs after it, or now among the node's instances.
     free_slices: i64,
     /// CPU and memory left free on the node, each in 1/1024 of what it offers, added.
     free_share: i64,
@@ -63,6 +63,11 @@ impl FragmentationTables {
         !self.by_model.is_empty()
     }
 
+    /// Whether any of the models has this profile.
+    pub fn know(&self, profile: ProfileName) -> bool {
+        self.by_model.keys().any(|model| model.profile(profile).is_ok())
+    }
+
     /// The table of a model that was added.
     pub fn get(&self, model: &'static GpuModel) -> Option<&FragmentationTable> {
         self.by_model.get(model)
@@ -82,10 +87,7 @@ fn fitting(
         _ => None,
     };
     let Some(model) = on_demand else {
-        let taken: u64 =
-            pod.mig.iter().map(|request| request.count * u64::from(request.profile.compute_slices())).sum();
-        let free_slices = info.free_slices().saturating_sub(taken);
-        return Some(Fitting { placements: Vec::new(), fragmentation: 0, free_slices });
+        return Some(Fitting { placements: Vec::new(), fragmentation: 0, free_slices: info.free_slices() });
     };
     if info.has_unaccounted_instances() {
         return None;

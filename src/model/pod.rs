@@ -72,6 +72,8 @@ pub enum Unsupported {
     PodAntiAffinity,
     /// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.
     TopologySpread,
+    /// `spec.schedulingGroup`: pods to be placed together or not at all.
+    SchedulingGroup,
     /// A volume whose place decides where the pod may run (a claim or an ephemeral volume).
     PersistentVolumes,
 }
@@ -83,6 +85,7 @@ impl fmt::Display for Unsupported {
             Unsupported::PodAffinity => "required pod affinity",
             Unsupported::PodAntiAffinity => "required pod anti-affinity",
             Unsupported::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
+            Unsupported::SchedulingGroup => "a scheduling group",
             Unsupported::PersistentVolumes => "persistent volume claims",
         })
     }

@@ -1,6 +1,5 @@
 //! Taints and tolerations with Kubernetes' matching rules.
 
-use std::fmt;
 use std::sync::Arc;
 
 /// What a taint does to pods that do not tolerate it.
@@ -29,12 +28,6 @@ impl Taint {
     /// Whether it keeps pods away that do not tolerate it.
     pub fn is_hard(&self) -> bool {
         self.effect != TaintEffect::PreferNoSchedule
-    }
-}
-
-impl fmt::Display for Taint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{}: {}}}", self.key, self.value)
     }
 }
 

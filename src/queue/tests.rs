@@ -21,6 +21,10 @@ fn names(queue: &mut Queue) -> String {
     names.join(" ")
 }
 
+fn verdict(message: &str) -> Verdict {
+    Verdict { message: message.into(), at: Time::ZERO, topology: 0 }
+}
+
 fn lengths(queue: &Queue) -> [usize; 4] {
     queue.lengths().map(|(_, length)| length)
 }
@@ -57,7 +61,7 @@ fn a_waiting_spec_is_woken_as_a_whole_and_only_by_what_can_take_it() {
         queue.apply(at(0), pod(text));
     }
     while let Some(uid) = queue.pop().map(|next| next.pod.id.uid.clone()) {
-        assert!(queue.wait(&uid, at(0), at(0), "0/1 nodes".into()));
+        assert!(queue.wait(&uid, at(0), verdict("0/1 nodes")));
     }
     assert_eq!(lengths(&queue), [0, 0, 3, 0]);
     assert_eq!(queue.next_ready(), None, "nobody waits for time to pass");
@@ -82,7 +86,7 @@ fn a_message_is_new_once() {
         queue.wake(at(100), |_| true);
         queue.flush_backoff(at(100));
         queue.pop().unwrap();
-        queue.wait(&"p".into(), at(0), at(0), message.into())
+        queue.wait(&"p".into(), at(0), verdict(message))
     };
     assert_eq!([fail("a"), fail("a"), fail("b"), fail("a")], [true, false, true, true]);
 }
@@ -103,7 +107,7 @@ fn a_changed_spec_is_tried_again_and_an_unchanged_one_is_not() {
     let mut queue = queue();
     queue.apply(at(0), pod("p cpu=5"));
     queue.pop().unwrap();
-    queue.wait(&"p".into(), at(0), at(0), "no".into());
+    queue.wait(&"p".into(), at(0), verdict("no"));
     assert_eq!(queue.apply(at(9), pod("p cpu=5")), None);
     assert_eq!(lengths(&queue), [0, 0, 1, 0]);
     assert_eq!(queue.apply(at(9), pod("p cpu=4")), Some((QueueName::Active, QueueCause::PodUpdate)));
@@ -149,7 +153,7 @@ fn parts_stay_consistent_under_random_use() {
                     continue;
                 }
                 if choice == 6 {
-                    queue.wait(&uid, now, now, "w".into())
+                    queue.wait(&uid, now, verdict("w"))
                 } else {
                     queue.retry(&uid, now, "r".into())
                 };

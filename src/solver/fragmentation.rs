@@ -35,6 +35,7 @@ impl DemandMix {
         self.total += count.min(MEMORY);
         if self.total > MEMORY {
             self.counts.values_mut().for_each(|count| *count /= 2);
+            self.counts.retain(|_, count| *count > 0);
             self.total = self.counts.values().sum();
         }
     }

@@ -11,8 +11,9 @@
 //! node must refuse. So "no violations" at the end of a test is the proof that nothing was oversubscribed at
 //! any moment.
 //!
-//! What decides is behind [`Admission`]. [`CountingAdmission`] counts what each Node says is allocatable.
+//! What decides is behind [`Admission`]. [`Machines`] is the one that the simulation has, too.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::pin;
@@ -21,12 +22,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Container, Node, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
+use mig_scheduler::mig::{Counts, GpuModel, Layout, ProfileName, find_layout};
+use mig_scheduler::shell::convert::wire::{NodeView, PodView};
+use mig_scheduler::shell::convert::{Interner, convert_node, convert_pod, pod_id};
+use mig_scheduler::sim::node_plane::{NodePlane, Rejection};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
@@ -49,34 +55,8 @@ pub trait Admission: Send + 'static {
     fn admit(&mut self, node: &str, pod: &Pod) -> Result<(), Rejection>;
     /// Gives back what an admitted pod held.
     fn release(&mut self, uid: &str);
-}
-
-/// The `reason` and `message` of a refused pod's status, in kubelet's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    pub reason: String,
-    pub message: String,
-}
-
-impl Rejection {
-    /// The node lacks a resource that it does have in kind.
-    pub fn out_of(resource: &str, requested: i64, used: i64, capacity: i64) -> Self {
-        Rejection {
-            reason: format!("OutOf{resource}"),
-            message: format!(
-                "Node didn't have enough resource: {resource}, \
-                 requested: {requested}, used: {used}, capacity: {capacity}"
-            ),
-        }
-    }
-
-    /// The device plugin could not serve the pod.
-    pub fn unexpected(cause: &str) -> Self {
-        Rejection {
-            reason: "UnexpectedAdmissionError".to_owned(),
-            message: format!("Allocate failed due to {cause}, which is unexpected"),
-        }
-    }
+    /// What must never happen and did, in words.
+    fn faults(&self) -> Vec<String>;
 }
 
 /// A pod bound to a node that had to refuse it.
@@ -255,7 +235,14 @@ impl<A: Admission> NodeAgents<A> {
         {
             self.observe(&found);
         }
-        let decision = lock(&self.admission).admit(&node, &pod);
+        let mut decision = lock(&self.admission).admit(&node, &pod);
+        // A kubelet knows its own devices before the API does. We do not, so a refusal counts only once we have asked.
+        if decision.is_err()
+            && let Ok(Some(found)) = Api::<Node>::all(self.client.clone()).get_opt(&node).await
+        {
+            self.observe(&found);
+            decision = lock(&self.admission).admit(&node, &pod);
+        }
         let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
         let decided = if decision.is_ok() { Decided::Holding } else { Decided::Done };
         self.pods.insert(uid, decided);
@@ -307,8 +294,8 @@ async fn patch(client: Client, pod: &Pod, decision: &Result<(), Rejection>) -> R
                 metadata["annotations"] = json!({ADMITTED: "true"});
                 pods.patch(&name, &params, &Patch::Merge(json!({"metadata": metadata}))).await
             }
-            Err(Rejection { reason, message }) => {
-                let message = format!("Pod was rejected: {message}");
+            Err(rejection) => {
+                let (reason, message) = (&rejection.reason, rejection.status_message());
                 let status = json!({"phase": "Failed", "reason": reason, "message": message});
                 let body = json!({"metadata": metadata, "status": status});
                 pods.patch_status(&name, &params, &Patch::Merge(body)).await
@@ -326,194 +313,112 @@ async fn patch(client: Client, pod: &Pod, decision: &Result<(), Rejection>) -> R
     }
 }
 
-/// Amounts by resource name: `cpu` in thousandths, everything else in units.
-type Amounts = BTreeMap<String, i64>;
-
-/// Counts by what each node says is allocatable, as kubelet's resource check does, with no idea of where a
-/// GPU instance lies.
+/// The simulation's nodes, told about real ones: the same admission decides in both.
+///
+/// Which instance is on which GPU is not in the API, so the machine is laid out from what it says is allocatable. Labels do
+/// not matter: a machine knows its own GPUs, however badly it is described.
 #[derive(Debug, Default)]
-pub struct CountingAdmission {
-    nodes: BTreeMap<String, Ledger>,
-    homes: BTreeMap<String, String>,
+pub struct Machines {
+    plane: NodePlane,
+    interner: Interner,
 }
 
-#[derive(Debug, Default)]
-struct Ledger {
-    allocatable: Amounts,
-    held: BTreeMap<String, Amounts>,
-}
-
-impl Admission for CountingAdmission {
+impl Admission for Machines {
     fn observe(&mut self, node: &Node) {
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        self.nodes.entry(node.name_any()).or_default().allocatable = amounts(allocatable);
+        let view: NodeView = view(node);
+        let node = convert_node(&view, &mut self.interner).node;
+        let layouts = lay_out(&node);
+        self.plane.apply_node(&node, &layouts);
     }
 
     fn admit(&mut self, node: &str, pod: &Pod) -> Result<(), Rejection> {
-        let uid = pod.uid().unwrap_or_default();
-        let ledger = self.nodes.get_mut(node).ok_or_else(|| Rejection::unexpected("an unknown node"))?;
-        let wanted = requests(pod);
-        ledger.check(&wanted)?;
-        ledger.held.insert(uid.clone(), wanted);
-        self.homes.insert(uid, node.to_owned());
-        Ok(())
+        let view: PodView = view(pod);
+        let id = pod_id(&view, &mut self.interner);
+        let pod = convert_pod(&view, id, &mut self.interner).expect("fixtures write pods that can be read");
+        self.plane.admit(&node.into(), &pod.id.uid, &pod.spec, &[]).map(drop)
     }
 
     fn release(&mut self, uid: &str) {
-        let node = self.homes.remove(uid);
-        if let Some(ledger) = node.and_then(|node| self.nodes.get_mut(&node)) {
-            ledger.held.remove(uid);
-        }
+        self.plane.release(&uid.into());
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.plane.violations().iter().map(ToString::to_string).collect()
     }
 }
 
-impl Ledger {
-    /// Kubelet names the first resource that does not fit: pods, then cpu and memory, then the extended ones.
-    fn check(&self, wanted: &Amounts) -> Result<(), Rejection> {
-        let order = |resource: &str| match resource {
-            "pods" => 0,
-            "cpu" => 1,
-            "memory" => 2,
-            "ephemeral-storage" => 3,
-            _ => 4,
+/// An object of the API in the form that the scheduler's own conversion reads.
+fn view<T: Serialize, V: DeserializeOwned>(object: &T) -> V {
+    let document = serde_json::to_value(object).expect("objects of the API are JSON");
+    serde_json::from_value(document).expect("the conversion reads every object of the API")
+}
+
+/// Deals the node's instances out to A100s, the largest first, each to the first GPU that can hold it.
+fn lay_out(node: &mig_scheduler::model::Node) -> Vec<Layout> {
+    let model = GpuModel::by_name("A100-40GB").expect("the tables have the A100");
+    let mut instances: Vec<ProfileName> = Vec::new();
+    for (resource, count) in node.allocatable.extended() {
+        if let Some(Ok(profile)) = ProfileName::from_resource(resource.as_str()) {
+            instances.extend((0..*count).map(|_| profile));
+        }
+    }
+    instances.sort_by_key(|profile| Reverse((profile.memory_gb(), *profile)));
+    let mut gpus: Vec<Counts> = Vec::new();
+    for profile in instances {
+        let larger = |counts: &Counts| {
+            let mut counts = counts.clone();
+            *counts.entry(profile).or_default() += 1;
+            find_layout(model, &counts).is_ok().then_some(counts)
         };
-        let mut wanted: Vec<_> = wanted.iter().filter(|&(_, &amount)| amount > 0).collect();
-        wanted.sort_by_key(|&(resource, _)| order(resource));
-        for (resource, &requested) in wanted {
-            let used = self.held.values().filter_map(|held| held.get(resource)).sum();
-            match self.allocatable.get(resource) {
-                Some(&capacity) if requested <= capacity - used => {}
-                Some(&capacity) => return Err(Rejection::out_of(resource, requested, used, capacity)),
-                // The resource check skips what a node has never heard of; the device manager then has no
-                // device.
-                None => {
-                    let cause =
-                        format!("no healthy devices present; cannot allocate unhealthy devices {resource}");
-                    return Err(Rejection::unexpected(&cause));
-                }
+        match gpus.iter_mut().find_map(|gpu| larger(gpu).map(|larger| *gpu = larger)) {
+            Some(()) => {}
+            None => {
+                gpus.push(larger(&Counts::new()).expect("no fixture offers what an A100 cannot be cut into"))
             }
         }
-        Ok(())
     }
-}
-
-/// What a pod needs at its hungriest moment: all its containers and sidecars together, or an init container
-/// beside the sidecars started before it; and the runtime's overhead.
-fn requests(pod: &Pod) -> Amounts {
-    let mut needed = Amounts::from([("pods".to_owned(), 1)]);
-    let Some(spec) = &pod.spec else { return needed };
-    let mut running = Amounts::new();
-    let mut peak = Amounts::new();
-    for container in spec.init_containers.iter().flatten() {
-        let own = container_requests(container);
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut running, &own);
-            raise(&mut peak, &running);
-        } else {
-            let mut beside = running.clone();
-            add(&mut beside, &own);
-            raise(&mut peak, &beside);
-        }
-    }
-    for container in &spec.containers {
-        add(&mut running, &container_requests(container));
-    }
-    raise(&mut peak, &running);
-    add(&mut needed, &peak);
-    add(&mut needed, &amounts(spec.overhead.as_ref()));
-    needed
-}
-
-fn container_requests(container: &Container) -> Amounts {
-    amounts(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
-}
-
-fn add(total: &mut Amounts, more: &Amounts) {
-    for (resource, amount) in more {
-        *total.entry(resource.clone()).or_default() += amount;
-    }
-}
-
-fn raise(peak: &mut Amounts, now: &Amounts) {
-    for (resource, amount) in now {
-        let highest = peak.entry(resource.clone()).or_default();
-        *highest = (*highest).max(*amount);
-    }
-}
-
-fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
-    let scale = |resource: &str| if resource == "cpu" { 1_000.0 } else { 1.0 };
-    quantities
-        .into_iter()
-        .flatten()
-        .map(|(resource, quantity)| (resource.clone(), (number(quantity) * scale(resource)).ceil() as i64))
-        .collect()
-}
-
-/// The value of a quantity. Test fixtures stay far below the 2^53 at which a float would round.
-fn number(quantity: &Quantity) -> f64 {
-    let text = quantity.0.as_str();
-    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(digits);
-    let unit = match suffix {
-        "" => 1.0,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => 1_024.0,
-        "Mi" => 1_048_576.0,
-        "Gi" => 1_073_741_824.0,
-        "Ti" => 1_099_511_627_776.0,
-        other => panic!("no fixture writes a quantity like {text:?} ({other:?})"),
-    };
-    digits.parse::<f64>().unwrap_or_else(|_| panic!("no fixture writes a quantity like {text:?}")) * unit
+    gpus.iter().map(|counts| find_layout(model, counts).expect("it was found before")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pod(spec: serde_json::Value) -> Pod {
-        serde_json::from_value(json!({"metadata": {"uid": "u"}, "spec": spec})).expect("a valid pod")
+    fn machines(allocatable: serde_json::Value) -> Machines {
+        let node = json!({"metadata": {"name": "n0"}, "status": {"allocatable": allocatable}});
+        let mut machines = Machines::default();
+        machines.observe(&serde_json::from_value(node).expect("a valid node"));
+        machines
     }
 
-    #[test]
-    fn a_pod_needs_its_hungriest_moment() {
-        let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
-        let needed = requests(&pod(json!({
-            "containers": [{"name": "main", "resources": cpu("500m")}],
-            "initContainers": [
-                {"name": "before", "resources": cpu("900m")},
-                {"name": "sidecar", "restartPolicy": "Always", "resources": cpu("1")},
-                {"name": "after", "resources": cpu("300m")},
-            ],
-            "overhead": {"cpu": "10m"},
-        })));
-        assert_eq!(needed["cpu"], 1_510);
-        assert_eq!(needed["pods"], 1);
+    fn pod(uid: &str, profile: &str) -> Pod {
+        let resources = json!({"requests": {format!("nvidia.com/mig-{profile}"): "1"}});
+        let spec = json!({"containers": [{"name": "main", "resources": resources}]});
+        serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid}, "spec": spec}))
+            .expect("a valid pod")
     }
 
     #[test]
     fn a_full_node_refuses_in_kubelets_words() {
-        let node: Node = serde_json::from_value(json!({
-            "metadata": {"name": "n0"},
-            "status": {"allocatable": {"pods": "9", "nvidia.com/mig-1g.5gb": "1"}},
-        }))
-        .expect("a valid node");
-        let mut admission = CountingAdmission::default();
-        admission.observe(&node);
-        let slice = |profile: &str| {
-            let resource = format!("nvidia.com/mig-{profile}");
-            pod(json!({"containers": [{"name": "main", "resources": {"requests": {resource: "1"}}}]}))
-        };
-        assert_eq!(admission.admit("n0", &slice("1g.5gb")), Ok(()));
-        let full = admission.admit("n0", &slice("1g.5gb")).expect_err("the only instance is taken");
-        assert_eq!(full.reason, "OutOfnvidia.com/mig-1g.5gb");
-        let foreign = admission.admit("n0", &slice("3g.20gb")).expect_err("the node has no such profile");
-        assert_eq!(foreign.reason, "UnexpectedAdmissionError");
-        admission.release("u");
-        assert_eq!(admission.admit("n0", &slice("1g.5gb")), Ok(()));
+        let mut machines = machines(json!({"pods": "9", "nvidia.com/mig-1g.5gb": "1"}));
+        assert_eq!(machines.admit("n0", &pod("a", "1g.5gb")), Ok(()));
+        let full = machines.admit("n0", &pod("b", "1g.5gb")).expect_err("the only instance is taken");
+        assert_eq!(full.reason, "UnexpectedAdmissionError");
+        assert!(full.message.contains("Requested: 1, Available: 0"), "{full}");
+        machines.release("a");
+        assert_eq!(machines.admit("n0", &pod("b", "1g.5gb")), Ok(()));
+        assert_eq!(machines.faults(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn instances_are_dealt_out_to_as_few_gpus_as_hold_them() {
+        let machines = machines(json!({
+            "pods": "9", "nvidia.com/mig-1g.5gb": "7", "nvidia.com/mig-2g.10gb": "2", "nvidia.com/mig-3g.20gb": "1"}));
+        assert_eq!(machines.faults(), Vec::<String>::new());
+        let mut machines = machines;
+        for i in 0..7 {
+            assert_eq!(machines.admit("n0", &pod(&format!("small-{i}"), "1g.5gb")), Ok(()));
+        }
+        assert_eq!(machines.admit("n0", &pod("large", "3g.20gb")), Ok(()));
     }
 }

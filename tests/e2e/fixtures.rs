@@ -67,6 +67,8 @@ pub struct MigNode {
     pub pods: u32,
     /// Added to the usual labels, or put in their place.
     pub labels: BTreeMap<String, String>,
+    /// Without the usual labels: nobody has described the machine yet.
+    pub unlabelled: bool,
     /// Taints in the API's own form.
     pub taints: Vec<Value>,
 }
@@ -81,11 +83,20 @@ impl MigNode {
             memory: "1Ti".to_owned(),
             pods: 250,
             labels: BTreeMap::new(),
+            unlabelled: false,
             taints: Vec::new(),
         }
     }
 
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
     fn labels(&self) -> BTreeMap<String, String> {
+        if self.unlabelled {
+            return self.labels.clone();
+        }
         let mut labels: BTreeMap<String, String> = [
             ("kubernetes.io/arch", "amd64"),
             ("kubernetes.io/hostname", &self.name),
@@ -112,7 +123,9 @@ impl MigNode {
         let own =
             [("cpu", self.cpu.clone()), ("memory", self.memory.clone()), ("pods", self.pods.to_string())];
         let mut resources: BTreeMap<_, _> = own.map(|(name, amount)| (name.to_owned(), amount)).into();
-        resources.insert("nvidia.com/gpu".to_owned(), "0".to_owned());
+        if self.gpus > 0 {
+            resources.insert("nvidia.com/gpu".to_owned(), "0".to_owned());
+        }
         resources.extend(instance_resources(&self.instances));
         resources
     }
@@ -154,8 +167,22 @@ pub fn mig_resource(profile: &str) -> String {
     format!("nvidia.com/mig-{profile}")
 }
 
-/// Creates the nodes and waits until each is Ready.
+/// Creates the nodes and waits until KWOK has made each of them Ready.
 pub async fn create_nodes(client: &Client, nodes: &[MigNode]) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    create_idle_nodes(client, nodes).await?;
+    let limit = Duration::from_secs(30) + Duration::from_millis(20) * u32::try_from(nodes.len())?;
+    wait_until("every node is Ready", limit, || async {
+        let list = api.list(&ListParams::default()).await?;
+        let waiting = list.iter().filter(|node| !is_ready(node)).count();
+        Ok(if waiting == 0 { Ok(()) } else { Err(format!("{waiting} of {} are not", list.items.len())) })
+    })
+    .await
+}
+
+/// Creates the nodes and leaves them as they are. Without a controller manager nothing taints them, so a scheduler takes
+/// them, and nothing ever writes to them.
+pub async fn create_idle_nodes(client: &Client, nodes: &[MigNode]) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     concurrently(nodes, |node| {
         let api = api.clone();
@@ -164,14 +191,8 @@ pub async fn create_nodes(client: &Client, nodes: &[MigNode]) -> Result<()> {
             made.with_context(|| format!("create the node {}", node.name))
         }
     })
-    .await?;
-    let limit = Duration::from_secs(30) + Duration::from_millis(20) * u32::try_from(nodes.len())?;
-    wait_until("every node is Ready", limit, || async {
-        let list = api.list(&ListParams::default()).await?;
-        let waiting = list.iter().filter(|node| !is_ready(node)).count();
-        Ok(if waiting == 0 { Ok(()) } else { Err(format!("{waiting} of {} are not", list.items.len())) })
-    })
     .await
+    .map(drop)
 }
 
 fn is_ready(node: &Node) -> bool {
@@ -204,6 +225,18 @@ pub async fn set_instances(client: &Client, node: &str, instances: &BTreeMap<Str
     patched.map(drop).with_context(|| format!("change the instances of {node}"))
 }
 
+/// Cordons a node, or lifts its cordon.
+pub async fn cordon(client: &Client, node: &str, cordoned: bool) -> Result<()> {
+    patch_node(client, node, json!({"spec": {"unschedulable": cordoned}})).await
+}
+
+/// Merges a patch into a node.
+pub async fn patch_node(client: &Client, node: &str, patch: Value) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    let patched = api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map(drop).with_context(|| format!("patch the node {node}"))
+}
+
 /// A pod with one container, built up field by field.
 #[derive(Clone, Debug)]
 pub struct PodFixture {
@@ -211,6 +244,7 @@ pub struct PodFixture {
     namespace: String,
     labels: BTreeMap<String, String>,
     requests: BTreeMap<String, String>,
+    host_port: Option<usize>,
     spec: serde_json::Map<String, Value>,
 }
 
@@ -222,6 +256,7 @@ impl PodFixture {
             namespace: "default".to_owned(),
             labels: BTreeMap::new(),
             requests: BTreeMap::new(),
+            host_port: None,
             spec: serde_json::Map::from_iter([("terminationGracePeriodSeconds".to_owned(), json!(0))]),
         }
     }
@@ -246,6 +281,12 @@ impl PodFixture {
         self
     }
 
+    /// A port of the node itself.
+    pub fn port(mut self, port: usize) -> Self {
+        self.host_port = Some(port);
+        self
+    }
+
     pub fn scheduler(self, name: &str) -> Self {
         self.spec("schedulerName", json!(name))
     }
@@ -260,9 +301,11 @@ impl PodFixture {
         let mut spec = self.spec.clone();
         // Extended resources are taken from the limits, and must equal the requests.
         let resources = json!({"requests": self.requests, "limits": self.requests});
+        let ports: Vec<_> =
+            self.host_port.iter().map(|port| json!({"containerPort": port, "hostPort": port})).collect();
         spec.insert(
             "containers".to_owned(),
-            json!([{"name": "main", "image": "example.invalid/main", "resources": resources}]),
+            json!([{"name": "main", "image": "example.invalid/main", "resources": resources, "ports": ports}]),
         );
         serde_json::from_value(json!({
             "apiVersion": "v1",

@@ -33,20 +33,27 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use tempfile::TempDir;
 
+// Named by path, so that the file is found from a bench that includes this module, too.
+#[path = "harness/process.rs"]
 mod process;
 
-use process::Process;
+pub use process::Process;
 
 /// May do everything, and is exempt from API priority and fairness. Tests, KWOK and the controller manager
 /// use it.
 pub const ADMIN: &str = "admin";
-/// The scheduler under test: may do nothing until a test applies the shipped RBAC manifests.
-pub const MIG_SCHEDULER: &str = "system:mig-scheduler";
+/// The scheduler under test, under the name that the API server gives to the shipped service account, so that the shipped
+/// bindings apply as they stand: may do nothing until a test applies them.
+pub const MIG_SCHEDULER: &str = "system:serviceaccount:mig-scheduler:mig-scheduler";
 /// The peer, with the rights that the API server's own bootstrap policy gives it.
 pub const KUBE_SCHEDULER: &str = "system:kube-scheduler";
 
-/// The users of the token file and their groups.
-const USERS: [(&str, &str); 3] = [(ADMIN, "system:masters"), (MIG_SCHEDULER, ""), (KUBE_SCHEDULER, "")];
+/// The users of the token file and their groups. The groups decide by which priority level the API server serves a user.
+const USERS: [(&str, &str); 3] = [
+    (ADMIN, "system:masters"),
+    (MIG_SCHEDULER, "system:serviceaccounts,system:serviceaccounts:mig-scheduler"),
+    (KUBE_SCHEDULER, ""),
+];
 
 /// The API server is ready in one to three seconds on two idle cores; a busy machine gets twenty times that.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -54,7 +61,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const TURN_WITHIN: Duration = Duration::from_secs(30 * 60);
 const POLL: Duration = Duration::from_millis(50);
 /// Lines of each log that an error or a failed test shows.
-const TAIL: usize = 20;
+pub const TAIL: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
@@ -280,6 +287,8 @@ impl ControlPlane {
             "--authorization-mode=RBAC".to_owned(),
             format!("--disable-admission-plugins={disabled}"),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            // A benchmark deletes thousands of pods between its runs; by default one at a time.
+            "--delete-collection-workers=16".to_owned(),
             // A loopback address is no endpoint for the kubernetes Service, and nobody looks for one.
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
@@ -290,7 +299,9 @@ impl ControlPlane {
 
     /// The default namespace is made a moment after the server calls itself ready.
     async fn wait_for_namespace(&mut self) -> Result<()> {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        // A client of its own: the tests' client may be busy trying what failed while the server was away.
+        let namespaces: Api<Namespace> =
+            Api::all(probe_client(&self.endpoint(Component::ApiServer), &self.tokens[ADMIN])?);
         let deadline = Instant::now() + READY_WITHIN;
         while namespaces.get_opt("default").await.context("look for the default namespace")?.is_none() {
             ensure!(
@@ -427,7 +438,8 @@ fn binaries() -> Result<PathBuf> {
     }
 }
 
-fn manifest_dir() -> &'static Path {
+/// The root of the repository.
+pub fn manifest_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
