@@ -18,7 +18,8 @@
 //!
 //! | API group | resource | verbs | needed by |
 //! |---|---|---|---|
-//! | core | `nodes`, `pods` | get, list, watch | `watch`, in all namespaces; `dispatch` looks at a pod after a conflict |
+//! | core | `nodes`, `pods` | list, watch | `watch`, in all namespaces |
+//! | core | `pods` | get | the bind lane, which looks at a pod when an answer is not clear |
 //! | core | `pods/binding` | create | the bind lane |
 //! | core | `pods/status` | patch | the status lane |
 //! | `events.k8s.io` | `events` | create | the event lane |

@@ -30,6 +30,7 @@ use crate::shell::lease::LeaderToken;
 use crate::shell::log;
 use crate::shell::metrics::{AttemptResult, CallResult, CallType, Metrics};
 
+pub use api::Call;
 use api::Caller;
 use bind::{BindLane, Finished};
 pub use event::Reporter;

@@ -47,6 +47,10 @@ const UNFINISHED_PODS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The rights that the watches need, in all namespaces: API group, resource, verb.
+pub const RIGHTS: [(&str, &str, &str); 4] =
+    [("", "nodes", "list"), ("", "nodes", "watch"), ("", "pods", "list"), ("", "pods", "watch")];
+
 /// What a watch tells the engine loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {

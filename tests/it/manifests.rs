@@ -1,7 +1,7 @@
 //! The shipped manifests against the program: what they grant is what it uses, what they name exists.
 //!
 //! Invariant: RBAC is compared in both directions. A verb too few fails at the first pod, a verb too many is never noticed
-//! in use, which is why the table stands here.
+//! in use. What is used is not listed here: the program's requests are made from the rights that they need.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -10,26 +10,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use mig_scheduler::config::Config;
+use mig_scheduler::shell::dispatch::Call;
 use mig_scheduler::shell::http::{self, Health, Pages};
 use mig_scheduler::shell::lease::LeaderToken;
 use mig_scheduler::shell::metrics::Metrics;
 use mig_scheduler::shell::run::LONGEST_STOP;
+use mig_scheduler::shell::watch;
 use serde::Deserialize;
 use serde_yaml::Value;
-
-/// Every request the shell sends outside its own namespace: group, resource, verb.
-const CLUSTER_WIDE: &[(&str, &str, &str)] = &[
-    ("", "nodes", "get"),
-    ("", "nodes", "list"),
-    ("", "nodes", "watch"),
-    ("", "pods", "get"),
-    ("", "pods", "list"),
-    ("", "pods", "watch"),
-    ("", "pods/binding", "create"),
-    ("", "pods/status", "patch"),
-    ("events.k8s.io", "events", "create"),
-    ("events.k8s.io", "events", "patch"),
-];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -141,9 +129,9 @@ fn kustomization_lists_every_file() {
 /// Tests that the ClusterRole grants what the shell uses: no verb less, no verb more.
 #[test]
 fn cluster_role_is_what_the_shell_uses() {
-    let used = CLUSTER_WIDE.iter().map(|(group, resource, verb)| {
-        ((*group).to_owned(), (*resource).to_owned(), (*verb).to_owned(), Vec::new())
-    });
+    let used = watch::RIGHTS.into_iter().chain(Call::ALL.map(Call::right));
+    let used = used
+        .map(|(group, resource, verb)| (group.to_owned(), resource.to_owned(), verb.to_owned(), Vec::new()));
     assert_eq!(grants(&object("ClusterRole")), used.collect());
 }
 

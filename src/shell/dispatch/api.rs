@@ -10,6 +10,7 @@ use axum::http::{Method, Request, StatusCode, header};
 use kube::client::Body;
 use serde::Deserialize;
 
+use super::FIELD_MANAGER;
 use crate::model::PodId;
 use crate::shell::connect::causes;
 use crate::shell::lease::LeaderToken;
@@ -59,34 +60,22 @@ impl Caller {
         Caller { client, token, timeout }
     }
 
-    /// Sends a document; an empty one for `GET`.
-    pub async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        kind: &'static str,
-        body: Vec<u8>,
-    ) -> Result<Answer, NoAnswer> {
+    /// Sends a document about a pod; an empty one to read.
+    pub async fn call(&self, call: Call, pod: &PodId, body: Vec<u8>) -> Result<Answer, NoAnswer> {
         if !self.token.is_valid() {
             return Err(NoAnswer::NotLeader);
         }
-        match tokio::time::timeout(self.timeout, self.send(method, path, kind, body)).await {
+        match tokio::time::timeout(self.timeout, self.send(call, pod, body)).await {
             Ok(result) => result.map_err(NoAnswer::Transport),
             Err(_) => Err(NoAnswer::TimedOut(self.timeout)),
         }
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        kind: &'static str,
-        body: Vec<u8>,
-    ) -> Result<Answer, String> {
+    async fn send(&self, call: Call, pod: &PodId, body: Vec<u8>) -> Result<Answer, String> {
         let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, kind)
+            .method(call.method())
+            .uri(call.path(pod))
+            .header(header::CONTENT_TYPE, call.content_type())
             .header(header::ACCEPT, JSON)
             .body(Body::from(body))
             .map_err(|error| error.to_string())?;
@@ -104,11 +93,70 @@ impl Caller {
     }
 }
 
-/// The type of ordinary documents.
-pub const JSON: &str = "application/json";
+/// Everything the lanes ask of the API server. Method and path follow from the right that the request needs, so that no
+/// request can be sent that [`Call::ALL`] does not show to whoever writes the roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Bind a pod.
+    Bind,
+    /// Look at a pod.
+    ReadPod,
+    /// Change a pod's condition.
+    PatchStatus,
+    /// Write an event about a pod.
+    CreateEvent,
+}
 
-/// The type of patches that merge lists by key.
-pub const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
+impl Call {
+    /// All of them.
+    pub const ALL: [Call; 4] = [Call::Bind, Call::ReadPod, Call::PatchStatus, Call::CreateEvent];
+
+    /// The right it needs: API group, resource, verb.
+    pub const fn right(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Call::Bind => ("", "pods/binding", "create"),
+            Call::ReadPod => ("", "pods", "get"),
+            Call::PatchStatus => ("", "pods/status", "patch"),
+            Call::CreateEvent => ("events.k8s.io", "events", "create"),
+        }
+    }
+
+    fn method(self) -> Method {
+        match self.right().2 {
+            "create" => Method::POST,
+            "patch" => Method::PATCH,
+            _ => Method::GET,
+        }
+    }
+
+    /// Names come from the API and hold nothing that a path would not.
+    fn path(self, pod: &PodId) -> String {
+        let (group, resource, _) = self.right();
+        let api = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
+        let (kind, part) = resource.split_once('/').unwrap_or((resource, ""));
+        let (namespace, name) = (&pod.namespace, &pod.name);
+        let path = match (self, part) {
+            (Call::CreateEvent, _) => format!("{api}/namespaces/{namespace}/{kind}"),
+            (_, "") => format!("{api}/namespaces/{namespace}/{kind}/{name}"),
+            (_, part) => format!("{api}/namespaces/{namespace}/{kind}/{name}/{part}"),
+        };
+        match self {
+            Call::PatchStatus | Call::CreateEvent => format!("{path}?fieldManager={FIELD_MANAGER}"),
+            Call::Bind | Call::ReadPod => path,
+        }
+    }
+
+    /// A status patch merges lists by key.
+    fn content_type(self) -> &'static str {
+        match self {
+            Call::PatchStatus => "application/strategic-merge-patch+json",
+            _ => JSON,
+        }
+    }
+}
+
+/// The type of ordinary documents.
+const JSON: &str = "application/json";
 
 impl Answer {
     /// Whether the same request may succeed later: the server is overloaded, broken or on its way up.
@@ -152,11 +200,6 @@ impl Answer {
     }
 }
 
-/// The path of a pod. Names come from the API and hold nothing that a path would not.
-pub fn pod_path(pod: &PodId) -> String {
-    format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name)
-}
-
 /// Pauses between attempts at one thing: doubling from a first to a longest, never shorter than the server asks for.
 /// Without chance: there is one of us, not a herd.
 #[derive(Debug)]
@@ -176,5 +219,25 @@ impl Pause {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
         pause.max(retry_after.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_follow_from_rights() {
+        let pod = PodId { namespace: "ns".into(), name: "p".into(), uid: "u".into() };
+        let requests = Call::ALL.map(|call| format!("{} {}", call.method(), call.path(&pod)));
+        assert_eq!(
+            requests,
+            [
+                "POST /api/v1/namespaces/ns/pods/p/binding",
+                "GET /api/v1/namespaces/ns/pods/p",
+                "PATCH /api/v1/namespaces/ns/pods/p/status?fieldManager=mig-scheduler",
+                "POST /apis/events.k8s.io/v1/namespaces/ns/events?fieldManager=mig-scheduler",
+            ]
+        );
     }
 }

@@ -22,13 +22,13 @@
 
 use std::time::{Duration, Instant};
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::api::{Answer, Caller, JSON, NoAnswer, Pause, pod_path};
+use super::api::{Answer, Call, Caller, NoAnswer, Pause};
 use super::status::StatusLane;
 use crate::effect::Binding;
 use crate::event::BindOutcome;
@@ -257,11 +257,11 @@ async fn post(caller: &Caller, binding: &Binding) -> Result<Answer, NoAnswer> {
         target: Target { api_version: "v1", kind: "Node", name: binding.node.as_str() },
     };
     let body = serde_json::to_vec(&body).map_err(|error| NoAnswer::Transport(error.to_string()))?;
-    caller.call(Method::POST, &format!("{}/binding", pod_path(pod)), JSON, body).await
+    caller.call(Call::Bind, pod, body).await
 }
 
 async fn look(caller: &Caller, pod: &PodId) -> Result<Answer, NoAnswer> {
-    caller.call(Method::GET, &pod_path(pod), JSON, Vec::new()).await
+    caller.call(Call::ReadPod, pod, Vec::new()).await
 }
 
 /// The document of `POST …/binding`. The uid makes the API server refuse a successor of the same name.

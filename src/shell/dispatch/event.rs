@@ -6,15 +6,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::Method;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::api::{Caller, JSON, NoAnswer, Pause};
-use super::{FIELD_MANAGER, observe};
+use super::api::{Call, Caller, NoAnswer, Pause};
+use super::observe;
 use crate::model::{NodeName, PodId};
 use crate::shell::metrics::{CallType, Metrics};
 
@@ -148,10 +147,6 @@ enum Failed {
 }
 
 async fn attempt(caller: &Caller, reporter: &Reporter, note: &Note) -> Result<(), Failed> {
-    let path = format!(
-        "/apis/events.k8s.io/v1/namespaces/{}/events?fieldManager={FIELD_MANAGER}",
-        note.pod.namespace
-    );
     let document = body(reporter, note).to_string().into_bytes();
     let mut pause = Pause::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut problem = String::new();
@@ -159,7 +154,7 @@ async fn attempt(caller: &Caller, reporter: &Reporter, note: &Note) -> Result<()
         if at > 0 {
             tokio::time::sleep(pause.next(None)).await;
         }
-        match caller.call(Method::POST, &path, JSON, document.clone()).await {
+        match caller.call(Call::CreateEvent, &note.pod, document.clone()).await {
             // A conflict is the echo of an attempt that had succeeded.
             Ok(answer) if answer.status.is_success() || answer.status.as_u16() == 409 => return Ok(()),
             Ok(answer) if !answer.is_temporary() => return Err(Failed::Refused(answer.text())),

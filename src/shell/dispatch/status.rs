@@ -17,14 +17,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::api::{Answer, Caller, NoAnswer, Pause, STRATEGIC_MERGE, pod_path};
-use super::{FIELD_MANAGER, observe};
+use super::api::{Answer, Call, Caller, NoAnswer, Pause};
+use super::observe;
 use crate::effect::UnschedulableReport;
 use crate::model::{PodId, PodUid};
 use crate::shell::convert::Condition;
@@ -365,9 +365,8 @@ struct Sent {
 
 async fn send(caller: &Caller, job: Job, metrics: &Metrics) -> Result<Sent, Stopped> {
     let started = Instant::now();
-    let path = format!("{}/status?fieldManager={FIELD_MANAGER}", pod_path(&job.report.pod));
     let document = body(&job).to_string().into_bytes();
-    let (outcome, problem) = match caller.call(Method::PATCH, &path, STRATEGIC_MERGE, document).await {
+    let (outcome, problem) = match caller.call(Call::PatchStatus, &job.report.pod, document).await {
         Ok(answer) => (judge(&answer), answer.text()),
         Err(NoAnswer::NotLeader) => return Err(Stopped),
         Err(error) => (Outcome::Later(None), error.to_string()),

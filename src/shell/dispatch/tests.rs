@@ -183,7 +183,7 @@ async fn a_busy_server_is_given_the_time_it_asks_for() {
 #[tokio::test]
 async fn nothing_is_sent_without_leadership() {
     let (caller, mut handle) = caller(LeaderToken::standby());
-    let answer = caller.call(Method::GET, "/", api::JSON, Vec::new()).await;
+    let answer = caller.call(Call::ReadPod, &pod(), Vec::new()).await;
     assert!(matches!(answer, Err(api::NoAnswer::NotLeader)));
     let (mut lane, worker) = bind::lane(caller, StatusLane::new(), 1);
     lane.submit(binding());
