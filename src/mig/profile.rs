@@ -13,6 +13,9 @@ use thiserror::Error;
 /// What the device plugin's mixed strategy puts before a profile (k8s-device-plugin `internal/rm/rm.go`).
 pub const RESOURCE_PREFIX: &str = "nvidia.com/mig-";
 
+/// What mig-parted puts before a profile to name the layout of a GPU that holds nothing else.
+const CONFIG_PREFIX: &str = "all-";
+
 /// Sizes that only differ because an older driver rounds the memory size another way: (reported, canonical).
 ///
 /// NVIDIA computes the size in a name from the instance's memory (go-nvlib `mig_profile.go`), which made early drivers
@@ -88,6 +91,12 @@ impl ProfileName {
     /// Reads the name of an extended resource; `None` when the resource is not a MIG instance at all.
     pub fn from_resource(resource: &str) -> Option<Result<Self, ParseProfileError>> {
         resource.strip_prefix(RESOURCE_PREFIX).map(|profile| parse(profile, resource))
+    }
+
+    /// Reads the name of a mig-parted configuration that cuts a GPU into one profile, such as `all-1g.5gb.me`; `None` for
+    /// one of another kind: `all-balanced`, `all-disabled`, a name of the operator's own.
+    pub fn from_config_name(config: &str) -> Option<Self> {
+        parse(config.strip_prefix(CONFIG_PREFIX)?, config).ok()
     }
 
     /// Compute slices, the number before `g`.
@@ -251,6 +260,26 @@ mod tests {
             assert_eq!(ProfileName::from_resource(resource), None, "{resource}");
         }
         assert!(ProfileName::from_resource("nvidia.com/mig-banana").unwrap().is_err());
+    }
+
+    #[test]
+    fn configurations_of_one_profile_name_it() {
+        let check = |config: &str, expected: Option<&str>| {
+            let found = ProfileName::from_config_name(config).map(|name| name.to_string());
+            assert_eq!(found.as_deref(), expected, "{config}");
+        };
+        check("all-1g.5gb", Some("1g.5gb"));
+        check("all-1g.5gb.me", Some("1g.5gb+me"));
+        check("all-1g.5gb+me", Some("1g.5gb+me"));
+        check("all-1g.24gb-me", Some("1g.24gb-me"));
+        check("all-2g.48gb.gfx", Some("2g.48gb+gfx"));
+        check("all-1g.24gb.me.all", Some("1g.24gb+me.all"));
+        check("all-7g.79gb", Some("7g.80gb"));
+        for other in
+            ["all-balanced", "all-disabled", "all-enabled", "1g.5gb", "all-", "custom", "all-all-1g.5gb"]
+        {
+            check(other, None);
+        }
     }
 
     proptest! {
