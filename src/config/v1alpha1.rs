@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::duration::GoDuration;
+use super::validate::SCHEDULER_NAME_LIMIT;
 use super::{Config, MAX_CONCURRENCY, MAX_WAITING_EVENTS};
 
 /// Configuration of mig-scheduler.
@@ -38,7 +39,7 @@ pub struct MigSchedulerConfiguration {
     pub status_lane: StatusLane,
     /// How events are sent to the API server.
     pub event_lane: EventLane,
-    /// The server of health, metrics and debug pages.
+    /// The server of health, metrics and configuration pages.
     pub http: Http,
     /// What is logged to stderr, and in which form.
     pub logging: Logging,
@@ -73,7 +74,8 @@ pub enum Kind {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Profile {
-    /// Pods with this spec.schedulerName are scheduled here, all others are left alone.
+    /// Pods with this spec.schedulerName are scheduled here, all others are left alone. At most 63 characters.
+    #[schemars(length(max = SCHEDULER_NAME_LIMIT))]
     pub scheduler_name: String,
 }
 
@@ -99,7 +101,7 @@ pub struct LeaderElection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ClientConnection {
-    /// Path of a kubeconfig file. Empty: the pod's own service account, or else the usual search.
+    /// Path of a kubeconfig file. Empty: $KUBECONFIG, or else the pod's own service account, or else ~/.kube/config.
     pub kubeconfig: String,
     /// Time-out of a single request; below leaseDuration minus renewDeadline, so that a request sent by a leader has
     /// ended before the next one leads.
@@ -136,7 +138,7 @@ pub struct EventLane {
     pub capacity: u32,
 }
 
-/// The server of health, metrics and debug pages.
+/// The server of health, metrics and configuration pages.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Http {

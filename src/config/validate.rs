@@ -21,6 +21,9 @@ use super::{
 const NAME_LIMIT: usize = 253;
 const LABEL_LIMIT: usize = 63;
 
+/// Events carry the scheduler's name as `reportingController`, a qualified name: the API server refuses a longer one.
+pub(super) const SCHEDULER_NAME_LIMIT: usize = 63;
+
 /// Longest times that still make sense: a Lease counts whole seconds in an int32, and a failover is waited for.
 const MAX_LEASE: Duration = Duration::from_secs(3600);
 
@@ -56,8 +59,13 @@ fn only_profile(profiles: &[v1alpha1::Profile]) -> Result<String, ConfigError> {
         let problem = format!("has {} entries; write exactly one, with its schedulerName", profiles.len());
         return Err(ConfigError::at("profiles", problem));
     };
-    subdomain("profiles[0].schedulerName", &profile.scheduler_name)?;
-    Ok(profile.scheduler_name.clone())
+    let (at, name) = ("profiles[0].schedulerName", &profile.scheduler_name);
+    subdomain(at, name)?;
+    if name.len() > SCHEDULER_NAME_LIMIT {
+        let fix = format!("is too long; write at most {SCHEDULER_NAME_LIMIT} characters");
+        return refuse(at, quote(name), fix);
+    }
+    Ok(name.clone())
 }
 
 fn leader_election(wire: v1alpha1::LeaderElection) -> Result<LeaderElection, ConfigError> {

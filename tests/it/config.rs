@@ -239,6 +239,11 @@ fn wrong_values() {
     );
     check("profiles: []", "profiles: has 0 entries; write exactly one, with its schedulerName");
     check("profiles: [{}, {}]", "profiles: has 2 entries; write exactly one, with its schedulerName");
+    let dotted = ["a".repeat(32), "b".repeat(31)].join(".");
+    check(
+        &format!("profiles: [{{schedulerName: {dotted}}}]"),
+        &format!("profiles[0].schedulerName: \"{dotted}\" is too long; write at most 63 characters"),
+    );
     let long = "a".repeat(64);
     for name in ["", "-a", "a-", "A", "a_b", "a..b", &long] {
         check(
