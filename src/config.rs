@@ -23,8 +23,8 @@ use std::time::Duration;
 
 pub use error::ConfigError;
 
-/// The most requests one lane may have in flight: an HTTP/2 connection carries 250 streams on an API server by default,
-/// so more than a few connections' worth only queues elsewhere.
+/// The most requests one lane may have in flight. Each has a connection of its own, since the client speaks HTTP/1.1, and an
+/// API server works on 600 requests at once by default, so more would only queue elsewhere.
 pub const MAX_CONCURRENCY: u32 = 1024;
 
 /// The most events that may wait: about 1 KiB each, so 1 GiB.
@@ -49,7 +49,7 @@ pub struct Config {
     pub status_lane: Lane,
     /// Kubernetes events in flight and waiting.
     pub event_lane: EventLane,
-    /// Health, metrics and debug pages.
+    /// Health, metrics and configuration pages.
     pub http: Http,
     /// What is logged and in which form.
     pub logging: Logging,
@@ -75,7 +75,8 @@ pub struct LeaderElection {
 /// The connection to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConnection {
-    /// Path of a kubeconfig file. None: in-cluster credentials, or else the usual search for a kubeconfig.
+    /// Path of a kubeconfig file. None: `$KUBECONFIG`, or else the pod's service account, or else
+    /// `~/.kube/config`.
     pub kubeconfig: Option<String>,
     /// Time-out of a single request. Always below `lease_duration - renew_deadline`, so that a request begun as
     /// leader has ended before another replica can lead.

@@ -12,7 +12,8 @@ use crate::shell::run::{Settings, run};
 const EXAMPLES: &str = "\
 Examples:
   mig-scheduler run
-      with defaults: inside a cluster as its service account, elsewhere by $KUBECONFIG or ~/.kube/config
+      with defaults: by $KUBECONFIG if it is set, or else inside a cluster as its service account, elsewhere by
+      ~/.kube/config
   mig-scheduler run --config scheduler-config.yaml --dry-run
       says where the pods that wait now would go, and changes nothing
 

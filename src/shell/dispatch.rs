@@ -244,7 +244,7 @@ impl Dispatcher {
         if let Lanes::Open { binds, status, events } = &self.lanes {
             self.metrics.set_pending_calls(CallType::PodBinding, binds.in_flight());
             self.metrics.set_pending_calls(CallType::PodStatusPatch, status.pending());
-            self.metrics.set_pending_calls(CallType::Event, events.waiting());
+            self.metrics.set_pending_calls(CallType::Event, events.pending());
         }
     }
 

@@ -310,7 +310,7 @@ impl Metrics {
         );
         registry.register(
             "async_api_call_drops",
-            "Number of API calls given up because their lane was full, by type",
+            "Number of API calls given up because their lane was full or the API server refused them, by type",
             self.dropped_calls.clone(),
         );
         registry.register(
@@ -419,7 +419,7 @@ impl Metrics {
         set(&self.pending_calls.get_or_create(&LaneLabels { call_type }), calls);
     }
 
-    /// A call found its lane full and was given up.
+    /// A call was given up: its lane was full, or the API server refused it.
     pub fn count_drop(&self, call_type: CallType) {
         self.dropped_calls.get_or_create(&LaneLabels { call_type }).inc();
     }

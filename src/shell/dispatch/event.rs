@@ -4,6 +4,7 @@
 //! requests are under way at once, since each costs the API server as much as a bind does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -66,6 +67,7 @@ struct Note {
 #[derive(Debug)]
 pub struct EventLane {
     queue: mpsc::Sender<Note>,
+    writing: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
     last_number: u64,
 }
@@ -76,6 +78,8 @@ pub struct Worker {
     reporter: Reporter,
     concurrency: usize,
     queue: mpsc::Receiver<Note>,
+    /// How many requests are under way.
+    writing: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
 }
 
@@ -87,8 +91,10 @@ pub fn lane(
     metrics: Arc<Metrics>,
 ) -> (EventLane, Worker) {
     let (sender, receiver) = mpsc::channel(capacity);
-    let worker = Worker { caller, reporter, concurrency, queue: receiver, metrics: metrics.clone() };
-    (EventLane { queue: sender, metrics, last_number: 0 }, worker)
+    let writing = Arc::new(AtomicUsize::new(0));
+    let lane =
+        EventLane { queue: sender, writing: writing.clone(), metrics: metrics.clone(), last_number: 0 };
+    (lane, Worker { caller, reporter, concurrency, queue: receiver, writing, metrics })
 }
 
 impl EventLane {
@@ -102,9 +108,9 @@ impl EventLane {
         }
     }
 
-    /// Events that wait.
-    pub fn waiting(&self) -> usize {
-        self.queue.max_capacity() - self.queue.capacity()
+    /// Events that wait or are being written.
+    pub fn pending(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity() + self.writing.load(Ordering::Relaxed)
     }
 }
 
@@ -115,6 +121,7 @@ impl Worker {
         let mut running = FuturesUnordered::new();
         let mut open = true;
         while open || !running.is_empty() {
+            self.writing.store(running.len(), Ordering::Relaxed);
             tokio::select! {
                 Some(ended) = running.next() => if ended == Err(NoAnswer::NotLeader) { return },
                 note = self.queue.recv(), if open && running.len() < self.concurrency => match note {
@@ -283,7 +290,7 @@ mod tests {
         for _ in 0..5 {
             events.publish(note("p", Said::Scheduled("n".into())).pod, Said::Scheduled("n".into()));
         }
-        assert_eq!(events.waiting(), 2);
+        assert_eq!(events.pending(), 2);
         let drops = metrics.encode().unwrap();
         assert!(drops.contains("async_api_call_drops_total{call_type=\"event\"} 3"), "{drops}");
     }
