@@ -7,4 +7,5 @@ mod config;
 mod manifests;
 mod mig_inputs;
 mod mig_tables;
+mod shared;
 mod simulate;

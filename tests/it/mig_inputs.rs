@@ -1,24 +1,17 @@
 //! The geometry against layouts and labels that are in use: NVIDIA's and a cloud's mig-parted files, and node labels.
 //!
-//! The files are material beside the repository and no part of it. Where they are absent a test says so and passes.
+//! The files are material beside the repository and no part of it; see `shared`.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
 
 use mig_scheduler::mig::tables::MODELS;
 use mig_scheduler::mig::{Counts, GpuModel, LayoutError, PlacementError, ProfileName, find_layout};
+use mig_scheduler::model::MigConfigState;
+use mig_scheduler::shell::convert::{Interner, convert_node};
 use serde::Deserialize;
+use serde_json::json;
 
-/// A file beside the repository, or `None` with a line that says it is not there.
-pub fn shared(path: &str) -> Option<String> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")).join(path);
-    let text = fs::read_to_string(&path).ok();
-    if text.is_none() {
-        eprintln!("skipped: {} is not there", path.display());
-    }
-    text
-}
+use crate::shared;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,8 +77,9 @@ fn place(spec: &Spec) -> Result<(), Vec<LayoutError>> {
 
 /// Checks a file's non-empty specs: how many are placeable, and the profiles that no model knows.
 fn check(path: &str, placeable: usize, unknown: &[&str]) {
-    let Some(text) = shared(path) else { return };
+    let Some(text) = shared::text(path) else { return };
     let configs = configs(&text);
+    configs.iter().flat_map(|config| &config.mig_configs).for_each(|(name, specs)| check_name(name, specs));
     let specs = configs.iter().flat_map(|config| config.mig_configs.values().flatten());
     let (mut placed, mut refused) = (0, Vec::new());
     for spec in specs.filter(|spec| !spec.mig_devices.is_empty()) {
@@ -97,6 +91,14 @@ fn check(path: &str, placeable: usize, unknown: &[&str]) {
     refused.sort_unstable();
     let expected: Vec<ProfileName> = unknown.iter().map(|name| name.parse().unwrap()).collect();
     assert_eq!((placed, refused), (placeable, expected), "{path}");
+}
+
+/// A configuration named after a profile holds nothing else.
+fn check_name(name: &str, specs: &[Spec]) {
+    let Some(profile) = ProfileName::from_config_name(name) else { return };
+    for device in specs.iter().flat_map(|spec| spec.mig_devices.keys()) {
+        assert_eq!(device.parse(), Ok(profile), "{name}");
+    }
 }
 
 /// The one profile that all refusals call unknown.
@@ -128,16 +130,26 @@ fn mig_parted_files_are_placeable() {
 
 /// Checks the product labels of a real node, and that its `mig-<profile>.` labels name profiles of the model.
 fn check_labels(path: &str, model: &str) {
-    let Some(text) = shared(path) else { return };
+    let Some(text) = shared::text(path) else { return };
     let labels: BTreeMap<String, String> = serde_json::from_str(&text).unwrap();
     let products = labels.iter().filter(|(key, _)| key.ends_with(".product"));
     let found: Vec<_> = products.map(|(_, label)| GpuModel::by_product_label(label).unwrap().name).collect();
     assert!(!found.is_empty() && found.iter().all(|name| *name == model), "{path}: {found:?}");
+    check_node(&labels, path);
     for key in labels.keys().filter_map(|key| key.strip_suffix(".count")) {
         if let Some(profile) = ProfileName::from_resource(key) {
             GpuModel::by_name(model).unwrap().profile(profile.unwrap()).unwrap();
         }
     }
+}
+
+/// A node with these labels is read without a remark.
+fn check_node(labels: &BTreeMap<String, String>, path: &str) {
+    let view = serde_json::from_value(json!({"metadata": {"name": "n0", "labels": labels}})).unwrap();
+    let read = convert_node(&view, &mut Interner::default());
+    assert_eq!(read.notes, Vec::<String>::new(), "{path}");
+    assert!(read.node.gpu_model.is_some_and(|model| model.name.starts_with("H100")), "{path}");
+    assert_eq!(read.node.mig_config_state, MigConfigState::Success, "{path}");
 }
 
 #[test]

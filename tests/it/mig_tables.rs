@@ -6,7 +6,7 @@ use mig_scheduler::mig::tables::MODELS;
 use mig_scheduler::mig::{Confidence, GpuModel, ProfileGeometry};
 use serde::Deserialize;
 
-use crate::mig_inputs::shared;
+use crate::shared;
 
 #[derive(Deserialize)]
 struct Facts {
@@ -38,7 +38,7 @@ struct Profile {
 
 #[test]
 fn tables_agree_with_the_facts() {
-    let Some(text) = shared("facts/mig_placements.yaml") else { return };
+    let Some(text) = shared::text("facts/mig_placements.yaml") else { return };
     let facts: Facts = serde_yaml::from_str(&text).unwrap();
     assert_eq!(facts.models.len(), MODELS.len());
     for (name, fact) in &facts.models {

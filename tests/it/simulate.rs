@@ -1,7 +1,6 @@
 //! `simulate` from outside: the same bytes for the same seed, every pod accounted for, every decision checked by a judge that
 //! shares no code with the engine.
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use mig_scheduler::sim::world::Action;
 use serde_json::Value;
 
 use crate::checker::{Counts, check};
+use crate::shared;
 
 fn simulate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mig-scheduler")).arg("simulate").args(arguments).output().unwrap()
@@ -172,14 +172,20 @@ fn the_smallest_and_an_odd_cluster_run() {
     }
 }
 
+/// The published figures about the real trace.
+#[test]
+fn openb_maps_as_published() {
+    let Some(folder) = shared::path("traces/openb") else { return };
+    let scenario = traces::read(&folder).unwrap();
+    assert_eq!((scenario.pods.len(), scenario.machines.len(), scenario.gpus()), (8_152, 1_523, 6_212));
+    let note = &scenario.notes[2];
+    assert!(note.contains("27.7 %") && note.contains("8.5 %"), "{note}");
+}
+
 /// The real trace: nobody is lost, nobody waits in vain, and best fit binds no more pods.
 #[test]
 fn openb_accounts_for_every_pod() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/openb");
-    if !folder.exists() {
-        eprintln!("skipped: the openb trace is not at {}", folder.display());
-        return;
-    }
+    let Some(folder) = shared::path("traces/openb") else { return };
     let mixes = ["openb_pod_list_default.csv", "openb_pod_list_gpuspec33.csv"];
     for (file, fill) in mixes.into_iter().flat_map(|file| [(file, false), (file, true)]) {
         let mut scenario = traces::read(&folder.join(file)).unwrap();

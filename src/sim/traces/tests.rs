@@ -98,20 +98,3 @@ fn bad_rows_are_named_with_file_line_column_and_value() {
     let error = read(Path::new("no/such/folder")).unwrap_err().to_string();
     assert!(error.contains("cannot read") && error.contains(NODES_FILE), "{error}");
 }
-
-/// The published figures about the real trace, where it is at hand.
-#[test]
-fn the_real_trace_maps_as_published() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/openb");
-    if !folder.exists() {
-        eprintln!("skipped: {} is not there", folder.display());
-        return;
-    }
-    let scenario = read(&folder).unwrap();
-    assert_eq!((scenario.pods.len(), scenario.machines.len(), scenario.gpus()), (8_152, 1_523, 6_212));
-    assert!(
-        scenario.notes[2].contains("27.7 %") && scenario.notes[2].contains("8.5 %"),
-        "{}",
-        scenario.notes[2]
-    );
-}
