@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -231,8 +231,8 @@ fn came_second(violation: &Violation, pods: &[Pod]) -> Result<()> {
     anyhow::bail!("no foreign pod explains it: {violation}")
 }
 
-/// With kube-scheduler's own predicates as the measure: pods that differ in selectors, affinity, taints and ports go where
-/// they may, and to no other node.
+/// Pods that differ in selectors, affinity, tolerations and host ports go where they may, and to no other node; one that may
+/// go nowhere is told so in kube-scheduler's words. The emulator, which checks what kubelet checks, has to agree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_go_only_where_they_may() -> Result<()> {
     let zone = |node: MigNode, zone: &str| {
@@ -288,7 +288,6 @@ async fn pods_go_only_where_they_may() -> Result<()> {
     ensure!(sorted(&told) == sorted(words), "{told}");
     let told = told_why(&client, &pods[4]).await?;
     ensure!(told.contains("1 node(s) had untolerated taint(s)"), "{told}");
-    ensure!(!Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items.is_empty());
     scheduler.stop().await?;
     cluster.finish().await
 }

@@ -29,7 +29,7 @@ const PROMISED: [&str; 15] = [
     "mig_scheduler_build_info",
 ];
 
-/// The pages answer, and what they say agrees with what was done: three machines, five pods of which four fit.
+/// The pages answer, and what they say agrees with what was done: two machines, five pods of which four fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_say_what_was_done() -> Result<()> {
     let cluster = Cluster::start(Options::default(), &cluster::nodes(2, 1, &[("3g.20gb", 2)])).await?;
