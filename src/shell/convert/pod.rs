@@ -328,6 +328,7 @@ fn unsupported(view: &PodView) -> Vec<Unsupported> {
             spread.into_iter().any(|rule| rule.when_unsatisfiable == "DoNotSchedule"),
             Unsupported::TopologySpread,
         ),
+        (spec.scheduling_group.is_some(), Unsupported::SchedulingGroup),
         (
             volumes.into_iter().any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
             Unsupported::PersistentVolumes,
@@ -592,6 +593,7 @@ mod tests {
                 json!({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}], "resourceClaims": [{}]}),
                 vec![Unsupported::ResourceClaims, Unsupported::PersistentVolumes],
             ),
+            (json!({"schedulingGroup": {"podGroupName": "g"}}), vec![Unsupported::SchedulingGroup]),
             (json!({"volumes": [{"ephemeral": {}}]}), vec![Unsupported::PersistentVolumes]),
             (json!({"volumes": [{"emptyDir": {}}, {"projected": {"sources": []}}]}), vec![]),
         ] {

@@ -59,6 +59,8 @@ pub struct PodSpecView {
     pub resource_claims: Option<Vec<IgnoredAny>>,
     /// Its volumes.
     pub volumes: Option<Vec<VolumeView>>,
+    /// The pods it is to be placed together with.
+    pub scheduling_group: Option<IgnoredAny>,
 }
 
 /// `status` of a Pod.
