@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::config::{ConfigError, LogFormat};
+use crate::config::ConfigError;
 
 /// The exit code of a refused configuration; clap ends with the same for wrong usage.
 const INVALID: u8 = 2;
@@ -36,10 +36,6 @@ Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// Form of the log on stderr; overrides logging.format of the configuration file.
-    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
-    pub log_format: Option<LogFormat>,
-
     #[command(subcommand)]
     command: Command,
 }
@@ -70,7 +66,7 @@ impl Cli {
 
     fn dispatch(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Run(command) => command.run(self.log_format),
+            Command::Run(command) => command.run(),
             Command::Config(command) => print(&command.run()?),
             Command::Simulate(arguments) => {
                 let outcome = arguments.run()?;

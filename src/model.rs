@@ -16,7 +16,7 @@ mod time;
 pub use ids::{NodeName, PodId, PodUid};
 pub use node::{MigConfigState, Node, Partitioning};
 pub use pod::{DevicePlacement, HostPort, MigRequest, Pod, PodSpec, Protocol, Unsupported};
-pub use requests::{ContainerRequests, PodRequests};
+pub use requests::{ContainerRequests, OnNode, PodLevel, PodRequests};
 pub use resources::{MAX_QUANTITY, ResourceName, Resources};
 pub use selector::{NodeSelector, NodeSelectorTerm, Operator, Requirement};
 pub use taint::{Taint, TaintEffect, Toleration};

@@ -30,6 +30,10 @@ pub(super) struct Command {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
+    /// Form of the log on stderr; overrides logging.format of the configuration file.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+
     /// Decide and log, write nothing to the cluster. Takes no part in leader election.
     #[arg(long)]
     dry_run: bool,
@@ -37,12 +41,12 @@ pub(super) struct Command {
 
 impl Command {
     /// Runs the scheduler until it is told to stop.
-    pub(super) fn run(self, log_format: Option<LogFormat>) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let mut config = match &self.config {
             Some(path) => Config::load(path)?,
             None => Config::default(),
         };
-        config.logging.format = log_format.unwrap_or(config.logging.format);
+        config.logging.format = self.log_format.unwrap_or(config.logging.format);
         log::init(&config.logging)?;
         let settings = Settings { config, kubeconfig: self.kubeconfig, dry_run: self.dry_run };
         let runtime =

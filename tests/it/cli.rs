@@ -49,7 +49,13 @@ fn the_schema_is_json() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_help_with_0() {
-    for wrong in [&["conf"][..], &["config", "check"], &["--log-format", "xml", "config", "default"], &[]] {
+    for wrong in [
+        &["conf"][..],
+        &["config", "check"],
+        &["run", "--log-format", "xml"],
+        &["--log-format", "text", "simulate"],
+        &[],
+    ] {
         assert_eq!(call(wrong).0, 2, "{wrong:?}");
     }
     for help in [&["--help"][..], &["--version"], &["config", "check", "--help"]] {

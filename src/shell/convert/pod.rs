@@ -7,18 +7,24 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::wire::{Amounts, ContainerView, PodView, PortView, RequirementView, TermView, TolerationView};
+use super::wire::{
+    Amounts, ContainerStatusView, ContainerView, PodView, PortView, RequirementView, ResourcesView, TermView,
+    TolerationView,
+};
 use super::{ConvertError, Interner, resources};
 use crate::mig::ProfileName;
 use crate::model::{
-    ContainerRequests, HostPort, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm, Operator, Pod,
-    PodId, PodRequests, PodSpec, PodUid, Protocol, Requirement, Resources, TaintEffect, Time, Toleration,
-    Unsupported,
+    ContainerRequests, HostPort, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm, OnNode, Operator,
+    Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol, Requirement, ResourceName, Resources,
+    TaintEffect, Time, Toleration, Unsupported,
 };
 use crate::shell::clock;
 
 /// What the API server assumes when a pod names no scheduler.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// What the names of huge pages begin with.
+const HUGE_PAGES: &str = "hugepages-";
 
 /// A pod that asks for something in a way that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +111,21 @@ fn bound_to(view: &PodView) -> Option<&str> {
     view.spec.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
+/// What the pod's node says of its containers. One that has no node yet is not resized.
+fn on_node<'a>(view: &PodView, statuses: &'a Option<Vec<ContainerStatusView>>) -> &'a [ContainerStatusView] {
+    match bound_to(view) {
+        Some(_) => statuses.as_deref().unwrap_or_default(),
+        None => &[],
+    }
+}
+
+/// Whether the pod's node will never grant the resize that is asked for.
+fn is_resize_infeasible(view: &PodView) -> bool {
+    let mut conditions = view.status.conditions.iter().flatten();
+    let pending = conditions.find(|condition| condition.kind == "PodResizePending");
+    pending.is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
+}
+
 /// Reads a spec to its end and remembers the first field that it could not read.
 struct Reader<'a> {
     interner: &'a mut Interner,
@@ -136,29 +157,78 @@ impl Reader<'_> {
         let spec = &view.spec;
         let mut parts = PodRequests::default();
         for (at, container) in spec.containers.iter().enumerate() {
-            parts.containers.push(self.container(&format!("containers[{at}]"), container));
+            let statuses = on_node(view, &view.status.container_statuses);
+            parts.containers.push(self.container(&format!("containers[{at}]"), container, view, statuses));
         }
         for (at, container) in spec.init_containers.iter().flatten().enumerate() {
-            parts.init_containers.push(self.container(&format!("initContainers[{at}]"), container));
+            // An ordinary init container is never resized.
+            let statuses = on_node(view, &view.status.init_container_statuses);
+            let statuses = if is_sidecar(container) { statuses } else { &[] };
+            parts.init_containers.push(self.container(
+                &format!("initContainers[{at}]"),
+                container,
+                view,
+                statuses,
+            ));
         }
         parts.overhead = self.amounts("spec.overhead", spec.overhead.as_ref());
-        parts.pod_level =
-            self.pod_level(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
+        parts.pod_level = self.pod_level(view);
         parts.total()
     }
 
-    fn container(&mut self, path: &str, container: &ContainerView) -> ContainerRequests {
+    fn container(
+        &mut self,
+        path: &str,
+        container: &ContainerView,
+        view: &PodView,
+        statuses: &[ContainerStatusView],
+    ) -> ContainerRequests {
         let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-        ContainerRequests {
-            requests: self.amounts(&format!("spec.{path}.resources.requests"), requests),
-            sidecar: is_sidecar(container),
+        let mut requests = self.amounts(&format!("spec.{path}.resources.requests"), requests);
+        if let Some(status) = statuses.iter().find(|status| status.name == container.name) {
+            let allocated = status.allocated_resources.as_ref();
+            requests = self.held(&requests, view, status.resources.as_ref(), allocated);
+        }
+        ContainerRequests { requests, sidecar: is_sidecar(container) }
+    }
+
+    fn pod_level(&mut self, view: &PodView) -> PodLevel {
+        let resources = view.spec.resources.as_ref();
+        let Some(requests) = resources.and_then(|resources| resources.requests.as_ref()) else {
+            return PodLevel::default();
+        };
+        let mut amounts = self.amounts("spec.resources.requests", Some(requests));
+        if bound_to(view).is_some() {
+            let (resources, allocated) = (&view.status.resources, &view.status.allocated_resources);
+            amounts = self.held(&amounts, view, resources.as_ref(), allocated.as_ref());
+        }
+        let stated = |name| requests.contains_key(name);
+        let huge_pages = requests.keys().filter(|name| name.starts_with(HUGE_PAGES));
+        PodLevel {
+            cpu_milli: stated("cpu").then_some(amounts.cpu_milli),
+            memory: stated("memory").then_some(amounts.memory),
+            huge_pages: huge_pages
+                .map(|name| ResourceName::from(self.text(name)))
+                .map(|name| (name.clone(), amounts.get(&name)))
+                .collect(),
         }
     }
 
-    fn pod_level(&mut self, requests: Option<&Amounts>) -> (Option<u64>, Option<u64>) {
-        let amounts = self.amounts("spec.resources.requests", requests);
-        let stated = |name| requests.is_some_and(|requests| requests.contains_key(name));
-        (stated("cpu").then_some(amounts.cpu_milli), stated("memory").then_some(amounts.memory))
+    /// What is held of `asked` on the node, which speaks of it once it runs.
+    fn held(
+        &mut self,
+        asked: &Resources,
+        view: &PodView,
+        in_force: Option<&ResourcesView>,
+        granted: Option<&Amounts>,
+    ) -> Resources {
+        let Some(in_force) = in_force else { return asked.clone() };
+        let on_node = OnNode {
+            granted: self.amounts("status", granted),
+            in_force: self.amounts("status", in_force.requests.as_ref()),
+            infeasible: is_resize_infeasible(view),
+        };
+        on_node.held(asked)
     }
 
     fn amounts(&mut self, path: &str, amounts: Option<&Amounts>) -> Resources {
@@ -328,6 +398,7 @@ fn unsupported(view: &PodView) -> Vec<Unsupported> {
             spread.into_iter().any(|rule| rule.when_unsatisfiable == "DoNotSchedule"),
             Unsupported::TopologySpread,
         ),
+        (spec.scheduling_group.is_some(), Unsupported::SchedulingGroup),
         (
             volumes.into_iter().any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
             Unsupported::PersistentVolumes,
@@ -592,11 +663,77 @@ mod tests {
                 json!({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}], "resourceClaims": [{}]}),
                 vec![Unsupported::ResourceClaims, Unsupported::PersistentVolumes],
             ),
+            (json!({"schedulingGroup": {"podGroupName": "g"}}), vec![Unsupported::SchedulingGroup]),
             (json!({"volumes": [{"ephemeral": {}}]}), vec![Unsupported::PersistentVolumes]),
             (json!({"volumes": [{"emptyDir": {}}, {"projected": {"sources": []}}]}), vec![]),
         ] {
             assert_eq!(pod(spec.clone()).spec.unsupported, expected, "{spec}");
         }
+    }
+
+    /// CPU, in thousandths, of a pod whose container asks for 1 CPU and whose sidecar asks for 100 m.
+    fn check_resized(node: &str, status: Value, expected: u64) {
+        let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let mut view = view(json!({
+            "nodeName": node,
+            "containers": [{"name": "c", "resources": requests("1")}],
+            "initContainers": [
+                {"name": "i", "resources": requests("50m")},
+                {"name": "s", "restartPolicy": "Always", "resources": requests("100m")},
+            ],
+        }));
+        view.status = serde_json::from_value(status.clone()).unwrap();
+        let read = convert(&view, &mut Interner::default()).unwrap();
+        assert_eq!(read.spec.requests.cpu_milli, expected, "{node} {status}");
+    }
+
+    #[test]
+    fn a_pod_holds_what_its_node_has_not_given_back() {
+        let status = |name: &str, cpu: &str, granted: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": granted}});
+        check_resized("n", json!({}), 1100);
+        check_resized("n", json!({"containerStatuses": [status("c", "8", "8")]}), 8100);
+        check_resized("n", json!({"containerStatuses": [status("c", "8", "1")]}), 8100);
+        check_resized("n", json!({"containerStatuses": [status("c", "500m", "2")]}), 2100);
+        check_resized("n", json!({"containerStatuses": [status("c", "500m", "500m")]}), 1100);
+        check_resized("n", json!({"containerStatuses": [status("other", "8", "8")]}), 1100);
+        check_resized(
+            "n",
+            json!({"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "8"}}]}),
+            1100,
+        );
+        check_resized(
+            "n",
+            json!({"initContainerStatuses": [status("s", "2", "2"), status("i", "9", "9")]}),
+            3000,
+        );
+        check_resized("", json!({"containerStatuses": [status("c", "8", "8")]}), 1100);
+        let pending = |reason: &str| {
+            json!({
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+                "containerStatuses": [status("c", "500m", "500m")],
+            })
+        };
+        check_resized("n", pending("Deferred"), 1100);
+        check_resized("n", pending("Infeasible"), 600);
+    }
+
+    #[test]
+    fn pods_state_huge_pages_and_resizes_as_a_whole() {
+        let spec = json!({
+            "nodeName": "n",
+            "resources": {"requests": {"cpu": "1", "hugepages-2Mi": "4Mi", "nvidia.com/gpu": "3"}},
+            "containers": [{"resources": {"requests": {"memory": "1Mi", "hugepages-2Mi": "2Mi"}}}],
+        });
+        let mut view = view(spec);
+        let read = |view: &PodView| {
+            let requests = convert(view, &mut Interner::default()).unwrap().spec.requests.clone();
+            let pages = requests.get(&"hugepages-2Mi".into()) >> 20;
+            (requests.cpu_milli, requests.memory >> 20, pages, requests.get(&"nvidia.com/gpu".into()))
+        };
+        assert_eq!(read(&view), (1000, 1, 4, 0));
+        let status = json!({"resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "2"}});
+        view.status = serde_json::from_value(status).unwrap();
+        assert_eq!(read(&view), (3000, 1, 4, 0));
     }
 
     #[test]

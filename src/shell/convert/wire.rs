@@ -59,16 +59,38 @@ pub struct PodSpecView {
     pub resource_claims: Option<Vec<IgnoredAny>>,
     /// Its volumes.
     pub volumes: Option<Vec<VolumeView>>,
+    /// The pods it is to be placed together with.
+    pub scheduling_group: Option<IgnoredAny>,
 }
 
 /// `status` of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     pub phase: Option<String>,
     /// What has been said about it.
     pub conditions: Option<Vec<ConditionView>>,
+    /// Its ordinary containers on their node.
+    pub container_statuses: Option<Vec<ContainerStatusView>>,
+    /// Its init containers on their node.
+    pub init_container_statuses: Option<Vec<ContainerStatusView>>,
+    /// What is in force of what the pod as a whole asks for.
+    pub resources: Option<ResourcesView>,
+    /// What the node has granted of that.
+    pub allocated_resources: Option<Amounts>,
+}
+
+/// What a node says of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatusView {
+    /// Which one.
+    pub name: String,
+    /// What is in force.
+    pub resources: Option<ResourcesView>,
+    /// What the node has granted.
+    pub allocated_resources: Option<Amounts>,
 }
 
 /// One condition of a Pod.
@@ -92,6 +114,8 @@ pub struct ConditionView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
+    /// Its name, unique in the pod.
+    pub name: String,
     /// What it asks for.
     pub resources: Option<ResourcesView>,
     /// `Always` makes an init container a sidecar.
