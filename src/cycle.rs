@@ -13,14 +13,16 @@
 mod diagnosis;
 mod filter;
 mod ranking;
+mod reason;
 mod score;
 
 use crate::cache::{Cache, NodeIndex};
 use crate::model::{DevicePlacement, PodSpec};
 
-pub use diagnosis::{Diagnosis, Reason};
+pub use diagnosis::Diagnosis;
 pub use filter::feasible;
 pub use ranking::Rankings;
+pub use reason::Reason;
 pub use score::{FragmentationTables, Score, Scoring};
 
 /// What came of looking for a node.

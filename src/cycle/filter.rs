@@ -6,7 +6,7 @@
 //! There is no filter for `spec.nodeName`: an unbound pod cannot carry one, and whoever wants one node by name uses
 //! `matchFields`, which is part of node affinity.
 
-use super::diagnosis::Reason;
+use super::reason::Reason;
 use super::score::{FragmentationTables, Scoring, placements};
 use crate::cache::NodeInfo;
 use crate::model::{MigConfigState, Node, Partitioning, PodSpec, ResourceName, Taint, TaintEffect};

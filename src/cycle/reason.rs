@@ -1,0 +1,61 @@
+//! Why one node rejects a pod, as data; its words are kube-scheduler's where kube-scheduler has any.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::{MigRequest, PodSpec, ResourceName};
+
+/// Why one node rejects a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The node is cordoned.
+    Cordoned,
+    /// It has a taint that the pod does not tolerate.
+    UntoleratedTaint,
+    /// The pod's node selector or required node affinity excludes it.
+    NodeAffinity,
+    /// A host port is taken.
+    HostPorts,
+    /// It runs as many pods as it may.
+    TooManyPods,
+    /// Too little CPU, memory or ephemeral storage is free.
+    InsufficientBasic(&'static str),
+    /// Too little of an extended resource is free.
+    Insufficient(ResourceName),
+    /// Its MIG layout is being changed, or the change failed.
+    MigConfigUnsettled(Arc<str>),
+    /// None of its GPUs has room for the instances, which are listed.
+    NoFreeSlot(Arc<str>),
+    /// Instances exist on its GPUs at unknown places.
+    UnaccountedInstances,
+}
+
+impl Reason {
+    /// The pod's MIG instances find no room on a node.
+    pub(super) fn no_free_slot(pod: &PodSpec) -> Reason {
+        let wanted = |request: &MigRequest| match request.count {
+            1 => request.profile.to_string(),
+            count => format!("{count}x {}", request.profile),
+        };
+        Reason::NoFreeSlot(pod.mig.iter().map(wanted).collect::<Vec<_>>().join(" + ").into())
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Cordoned => f.write_str("node(s) were unschedulable"),
+            Reason::UntoleratedTaint => f.write_str("node(s) had untolerated taint(s)"),
+            Reason::NodeAffinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
+            Reason::HostPorts => f.write_str("node(s) didn't have free ports for the requested pod ports"),
+            Reason::TooManyPods => f.write_str("Too many pods"),
+            Reason::InsufficientBasic(name) => write!(f, "Insufficient {name}"),
+            Reason::Insufficient(name) => write!(f, "Insufficient {name}"),
+            Reason::MigConfigUnsettled(state) => {
+                write!(f, "node(s) had an unsettled MIG layout (nvidia.com/mig.config.state={state})")
+            }
+            Reason::NoFreeSlot(wanted) => write!(f, "no free {wanted} slot"),
+            Reason::UnaccountedInstances => f.write_str("node(s) had MIG instances at unknown places"),
+        }
+    }
+}
