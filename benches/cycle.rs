@@ -1,7 +1,7 @@
 //! What one decision costs, at 1,000, 5,000 and 15,000 nodes.
 //!
-//! - `replica`: a pod whose equals were decided about before, which is how Deployments arrive; each decision is followed by
-//!   assuming the pod, and now and then one ends, so that the rankings always have something to catch up with.
+//! - `replica`: a pod whose equals were decided about before, which is how Deployments arrive; it is bound and ends, so that
+//!   the rankings always have something to catch up with.
 //! - `new_spec`: a pod unlike any before, so that every node is looked at.
 //! - `refused`: a pod that no node can take, with its explanation over all nodes.
 //!
@@ -13,7 +13,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mig_scheduler::effect::Effect;
 use mig_scheduler::engine::{Engine, Options};
-use mig_scheduler::event::Event;
+use mig_scheduler::event::{BindOutcome, Event};
 use mig_scheduler::model::{
     MigConfigState, MigRequest, Node, Partitioning, Pod, PodId, PodSpec, ResourceName, Resources, Time,
 };
@@ -95,8 +95,16 @@ impl Bench {
             placements: Vec::new(),
         }));
         self.step(Event::Tick { budget: 1 });
-        let bound = self.effects.iter().any(|effect| matches!(effect, Effect::Bind(_)));
+        let bind = self.effects.iter().find_map(|effect| match effect {
+            Effect::Bind(bind) => Some(bind.node.clone()),
+            _ => None,
+        });
+        let bound = bind.is_some();
+        if let Some(node) = bind {
+            self.step(Event::BindFinished { uid: uid.as_str().into(), node, outcome: BindOutcome::Bound });
+        }
         self.step(Event::PodDeleted(uid.as_str().into()));
+        assert_eq!(self.engine.cache().pod_count(), 0, "nothing of it stays");
         bound
     }
 }

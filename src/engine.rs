@@ -16,7 +16,7 @@ use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
 use crate::event::{BindOutcome, Event};
 use crate::fact::{Fact, QueueCause, QueueName};
 use crate::model::{DevicePlacement, Node, NodeName, Partitioning, Pod, PodUid, Time};
-use crate::queue::{Move, Queue, QueuedPod, Verdict};
+use crate::queue::{Move, News, Queue, QueuedPod, Verdict};
 use crate::solver::fragmentation::DemandMix;
 
 /// For so long the explanation of a verdict is given to further pods of the same spec without looking at the nodes again.
@@ -174,7 +174,9 @@ impl Engine {
     /// The watch shows a pod bound. While our own bind of it is in flight its entry stays for the answer that will come.
     fn settle(&mut self, pod: &Pod) {
         let awaited = self.queue.get(&pod.id.uid).is_some_and(QueuedPod::is_in_flight);
-        if !awaited {
+        if awaited {
+            self.queue.mark_gone(&pod.id.uid, false);
+        } else {
             drop(self.queue.remove(&pod.id.uid));
         }
     }
@@ -183,7 +185,7 @@ impl Engine {
     /// the pod exist after all.
     fn delete_pod(&mut self, now: Time, uid: &PodUid, effects: &mut Vec<Effect>) {
         if self.queue.get(uid).is_some_and(QueuedPod::is_in_flight) {
-            self.queue.mark_gone(uid);
+            self.queue.mark_gone(uid, true);
             if self.cache.is_assumed(uid) {
                 return;
             }
@@ -234,7 +236,7 @@ impl Engine {
 
     fn retry(&mut self, now: Time, pod: &Pod, message: &str, effects: &mut Vec<Effect>) {
         let message: Arc<str> = format!("binding rejected: {message}").into();
-        let publish = self.queue.retry(&pod.id.uid, now, Arc::clone(&message));
+        let publish = self.queue.retry(&pod.id.uid, now, &message) == News::Message;
         record_moves(Some((QueueName::Backoff, QueueCause::ScheduleAttemptFailure)), effects);
         effects.push(report(pod, UnschedulableReason::SchedulerError, &message, publish));
     }
@@ -270,8 +272,11 @@ impl Engine {
         {
             let verdict = verdict.clone();
             let message = Arc::clone(&verdict.message);
-            let publish = self.queue.join(&pod.id.uid, verdict);
-            report_refusal(pod, &message, publish, effects);
+            let news = self.queue.join(&pod.id.uid, verdict);
+            report_refusal(pod, &message, news, effects);
+            if news == News::Message {
+                effects.push(unschedulable(pod, &message));
+            }
             return false;
         }
         match decide(&self.cache, &self.tables, &mut self.rankings, &pod.spec) {
@@ -282,8 +287,9 @@ impl Engine {
             Decision::Unschedulable(diagnosis) => {
                 let verdict = self.verdict(now, &diagnosis);
                 let message = Arc::clone(&verdict.message);
-                let publish = self.queue.wait(&pod.id.uid, now, verdict);
-                report_refusal(pod, &message, publish, effects);
+                let news = self.queue.wait(&pod.id.uid, now, verdict);
+                report_refusal(pod, &message, news, effects);
+                effects.push(unschedulable(pod, &message));
                 true
             }
         }
@@ -358,12 +364,17 @@ impl Engine {
     }
 }
 
-/// An attempt found no node. The condition is reported each time, since the pod it speaks of may have changed; the event only
-/// if the message is new.
-fn report_refusal(pod: &Pod, message: &Arc<str>, publish: bool, effects: &mut Vec<Effect>) {
+/// No node takes the pod: says so on the pod, as far as it is news.
+fn report_refusal(pod: &Pod, message: &Arc<str>, news: News, effects: &mut Vec<Effect>) {
     record_moves(Some((QueueName::Unschedulable, QueueCause::ScheduleAttemptFailure)), effects);
-    effects.push(report(pod, UnschedulableReason::Unschedulable, message, publish));
-    effects.push(Effect::Fact(Fact::PodUnschedulable { pod: pod.id.clone(), message: message.to_string() }));
+    if news != News::None {
+        effects.push(report(pod, UnschedulableReason::Unschedulable, message, news == News::Message));
+    }
+}
+
+/// For the log: an attempt in vain. A pod that is put back with its equals time and again is worth one line.
+fn unschedulable(pod: &Pod, message: &Arc<str>) -> Effect {
+    Effect::Fact(Fact::PodUnschedulable { pod: pod.id.clone(), message: message.to_string() })
 }
 
 fn report(pod: &Pod, reason: UnschedulableReason, message: &Arc<str>, publish: bool) -> Effect {

@@ -42,8 +42,8 @@ pub struct QueuedPod {
     pub attempts: u32,
     /// When it was first ready to be tried.
     pub since: Time,
-    /// The last message reported on it.
-    pub reported: Option<Arc<str>>,
+    /// The last message reported on it, and the `metadata.generation` it spoke of.
+    pub reported: Option<(Arc<str>, i64)>,
     /// Whether it was deleted while in flight.
     pub gone: bool,
     rank: Rank,
@@ -56,6 +56,17 @@ impl QueuedPod {
     /// Whether it has been taken from the queue and its attempt has not ended.
     pub fn is_in_flight(&self) -> bool {
         self.place == Place::InFlight
+    }
+
+    /// Notes that this message is reported on the pod as it is now.
+    fn tell(&mut self, message: &Arc<str>) -> News {
+        let told = (Arc::clone(message), self.pod.generation);
+        let before = self.reported.replace(told);
+        match before {
+            Some((text, generation)) if text == *message && generation == self.pod.generation => News::None,
+            Some((text, _)) if text == *message => News::Generation,
+            _ => News::Message,
+        }
     }
 }
 
@@ -79,10 +90,24 @@ pub struct Verdict {
     pub topology: u64,
 }
 
+/// How much of a report a pod has not been told before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nothing.
+    None,
+    /// The message is the same; it speaks of a newer state of the pod.
+    Generation,
+    /// The message.
+    Message,
+}
+
 /// The waiting pods of one spec.
 #[derive(Debug)]
 struct Class {
+    /// The latest.
     verdict: Verdict,
+    /// The oldest that some of the pods were told last.
+    told: Verdict,
     pods: BTreeMap<Rank, PodUid>,
 }
 
@@ -171,10 +196,10 @@ impl Queue {
         self.pods.remove(uid).inspect(|pod| self.in_flight -= usize::from(pod.place == Place::InFlight))
     }
 
-    /// Notes that a pod in flight was deleted; the answer to its bind ends it.
-    pub fn mark_gone(&mut self, uid: &PodUid) {
+    /// Notes that a pod in flight was deleted (the answer to its bind ends it), or is there after all.
+    pub fn mark_gone(&mut self, uid: &PodUid, gone: bool) {
         if let Some(queued) = self.pods.get_mut(uid) {
-            queued.gone = true;
+            queued.gone = gone;
         }
     }
 
@@ -206,16 +231,16 @@ impl Queue {
         self.waiting.get(spec).map(|class| &class.verdict)
     }
 
-    /// No node takes the pod in flight: it waits until one can. Returns whether the message is new to this pod.
-    pub fn wait(&mut self, uid: &PodUid, now: Time, verdict: Verdict) -> bool {
+    /// No node takes the pod in flight: it waits until one can. Returns what of this is new to the pod.
+    pub fn wait(&mut self, uid: &PodUid, now: Time, verdict: Verdict) -> News {
         let new = self.join_class(uid, verdict);
         self.fail(uid, now, Place::Waiting);
         new
     }
 
     /// The pod in flight joins its equals, which wait for the reason given: it was not tried, so nothing is counted and no
-    /// back-off begins. Returns whether the message is new to this pod.
-    pub fn join(&mut self, uid: &PodUid, verdict: Verdict) -> bool {
+    /// back-off begins. Returns what of this is new to the pod.
+    pub fn join(&mut self, uid: &PodUid, verdict: Verdict) -> News {
         let new = self.join_class(uid, verdict);
         if let Some(queued) = self.pods.get_mut(uid) {
             queued.attempts = queued.attempts.saturating_sub(1);
@@ -229,36 +254,34 @@ impl Queue {
         !self.waiting.is_empty()
     }
 
-    /// The waiting spec whose explanation is oldest among those made before the nodes changed to what they are now.
+    /// The waiting spec whose pods were told longest ago, among those told before the nodes changed to what they are now, and
+    /// the verdict they were told.
     pub fn outdated(&self, topology: u64) -> Option<(&Arc<PodSpec>, &Verdict)> {
-        let classes = self.waiting.iter().map(|(spec, class)| (spec, &class.verdict));
+        let classes = self.waiting.iter().map(|(spec, class)| (spec, &class.told));
         classes.filter(|(_, verdict)| verdict.topology < topology).min_by_key(|(_, verdict)| verdict.at)
     }
 
     /// Renews the explanation of a waiting spec. Returns the pods to which the message is new.
     pub fn explain(&mut self, spec: &Arc<PodSpec>, verdict: Verdict) -> Vec<Pod> {
         let Some(class) = self.waiting.get_mut(spec) else { return Vec::new() };
-        let message = Arc::clone(&verdict.message);
+        class.told = verdict.clone();
         class.verdict = verdict;
         let mut told = Vec::new();
         for uid in class.pods.values() {
-            if let Some(queued) = self.pods.get_mut(uid)
-                && queued.reported.as_ref() != Some(&message)
-            {
-                queued.reported = Some(Arc::clone(&message));
+            let Some(queued) = self.pods.get_mut(uid) else { continue };
+            if queued.tell(&class.verdict.message) != News::None {
                 told.push(queued.pod.clone());
             }
         }
         told
     }
 
-    /// The bind of the pod in flight failed: it is tried again after its back-off. Returns whether the message is new to it.
-    pub fn retry(&mut self, uid: &PodUid, now: Time, message: Arc<str>) -> bool {
-        let Some(queued) = self.pods.get_mut(uid) else { return false };
-        let new = queued.reported.as_ref() != Some(&message);
-        queued.reported = Some(message);
+    /// The bind of the pod in flight failed: it is tried again after its back-off. Returns what of this is new to the pod.
+    pub fn retry(&mut self, uid: &PodUid, now: Time, message: &Arc<str>) -> News {
+        let Some(queued) = self.pods.get_mut(uid) else { return News::None };
+        let news = queued.tell(message);
         self.fail(uid, now, Place::Backoff);
-        new
+        news
     }
 
     /// A node changed: makes the pods of every waiting spec that it can take ready again.
@@ -296,16 +319,17 @@ impl Queue {
         (if place == Place::Gated { QueueName::Gated } else { QueueName::Active }, QueueCause::PodAdd)
     }
 
-    /// Enters a pod's spec among the waiting ones. Returns whether the message is new to this pod.
-    fn join_class(&mut self, uid: &PodUid, verdict: Verdict) -> bool {
-        let Some(queued) = self.pods.get_mut(uid) else { return false };
-        let new = queued.reported.as_ref() != Some(&verdict.message);
-        queued.reported = Some(Arc::clone(&verdict.message));
+    /// Enters a pod's spec among the waiting ones. Returns what of the verdict is new to the pod.
+    fn join_class(&mut self, uid: &PodUid, verdict: Verdict) -> News {
+        let Some(queued) = self.pods.get_mut(uid) else { return News::None };
+        let news = queued.tell(&verdict.message);
         let class = self.waiting.entry(Arc::clone(&queued.pod.spec));
-        class
-            .and_modify(|class| class.verdict = verdict.clone())
-            .or_insert_with(|| Class { verdict, pods: BTreeMap::new() });
-        new
+        class.and_modify(|class| class.verdict = verdict.clone()).or_insert_with(|| Class {
+            told: verdict.clone(),
+            verdict,
+            pods: BTreeMap::new(),
+        });
+        news
     }
 
     /// Ends a failed attempt: the pod goes to `place` with the back-off that its number of attempts makes.

@@ -46,7 +46,7 @@ fn backoff_doubles_up_to_its_limit() {
     for expected in [1, 2, 4, 8, 10, 10] {
         queue.flush_backoff(now);
         queue.pop().unwrap();
-        queue.retry(&"p".into(), now, "no".into());
+        queue.retry(&"p".into(), now, &"no".into());
         let ready = queue.next_ready().unwrap();
         assert_eq!(ready.since(now), Duration::from_secs(expected));
         assert_eq!(queue.flush_backoff(Time::from_micros(ready.as_micros() - 1)), 0);
@@ -61,7 +61,7 @@ fn a_waiting_spec_is_woken_as_a_whole_and_only_by_what_can_take_it() {
         queue.apply(at(0), pod(text));
     }
     while let Some(uid) = queue.pop().map(|next| next.pod.id.uid.clone()) {
-        assert!(queue.wait(&uid, at(0), verdict("0/1 nodes")));
+        assert_eq!(queue.wait(&uid, at(0), verdict("0/1 nodes")), News::Message);
     }
     assert_eq!(lengths(&queue), [0, 0, 3, 0]);
     assert_eq!(queue.next_ready(), None, "nobody waits for time to pass");
@@ -88,7 +88,8 @@ fn a_message_is_new_once() {
         queue.pop().unwrap();
         queue.wait(&"p".into(), at(0), verdict(message))
     };
-    assert_eq!([fail("a"), fail("a"), fail("b"), fail("a")], [true, false, true, true]);
+    let news = [News::Message, News::None, News::Message, News::Message];
+    assert_eq!([fail("a"), fail("a"), fail("b"), fail("a")], news);
 }
 
 #[test]
@@ -121,11 +122,11 @@ fn nothing_is_lost_in_flight() {
     queue.pop().unwrap();
     assert_eq!(queue.apply(at(0), pod("p cpu=6")), None, "its attempt goes on");
     assert!(queue.wake(at(0), |_| true).is_empty());
-    queue.retry(&"p".into(), at(0), "no".into());
+    queue.retry(&"p".into(), at(0), &"no".into());
     assert_eq!(queue.flush_backoff(at(SECOND)), 1);
     assert_eq!(queue.pop().unwrap().pod.spec.requests.cpu_milli, 6, "and the next one sees the change");
     assert!(queue.remove(&"p".into()).is_some());
-    assert!(!queue.retry(&"p".into(), at(0), "no".into()), "a late answer finds nobody");
+    assert_eq!(queue.retry(&"p".into(), at(0), &"no".into()), News::None, "a late answer finds nobody");
     assert_eq!(lengths(&queue), [0; 4]);
 }
 
@@ -155,7 +156,7 @@ fn parts_stay_consistent_under_random_use() {
                 if choice == 6 {
                     queue.wait(&uid, now, verdict("w"))
                 } else {
-                    queue.retry(&uid, now, "r".into())
+                    queue.retry(&uid, now, &"r".into())
                 };
             }
         }

@@ -1,4 +1,5 @@
-//! Carries out what the engine asks for, in lanes that do not wait for each other.
+//! Carries out what the engine asks for, in lanes that do not wait for each other, but for one thing: a bind waits for a patch
+//! of the same pod that is under way.
 //!
 //! ```text
 //!   effects ──┬─► bind lane      64 at once, each to a definite answer ──► BindFinished

@@ -631,7 +631,7 @@ mod tests {
         let (task, mut handle) = leading().await;
         let token = task.token();
         let server = async { handle.next_request().await.unwrap().0.method().to_string() };
-        let freed = free(task, 0, Duration::from_millis(100));
+        let freed = free(task, 0, RELEASE);
         assert_eq!(tokio::join!(server, freed).0, "PUT");
         assert!(!token.is_valid());
     }

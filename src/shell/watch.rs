@@ -590,7 +590,7 @@ mod tests {
         };
         let metrics = Metrics::new("test");
         futures::join!(follow(open, PodTracker::new("mig-scheduler"), updates, wanted, &metrics), stop);
-        // At 0, 100, 300 and 700 ms.
-        assert_eq!(asked.get(), 3);
+        // At 0, 100 and 300 ms; without growing pauses it would be six times or more.
+        assert!((2..=3).contains(&asked.get()), "{} lists", asked.get());
     }
 }

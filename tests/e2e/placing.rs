@@ -215,7 +215,7 @@ async fn a_race_for_the_last_instances_costs_pods_but_no_instance() -> Result<()
     cluster.plane.finish()
 }
 
-/// A foreign pod was bound to the node no more than two seconds (the API's times have whole ones) before ours.
+/// A foreign pod was bound to the node before ours, and so recently that a slow machine may not have shown it to us yet.
 fn came_second(violation: &Violation, pods: &[Pod]) -> Result<()> {
     let bound_at = |pod: &Pod| {
         let time = condition(pod, "PodScheduled").and_then(|bound| bound.last_transition_time.clone());
@@ -224,7 +224,7 @@ fn came_second(violation: &Violation, pods: &[Pod]) -> Result<()> {
     let own = pods.iter().find(|pod| violation.pod.ends_with(&format!("/{}", pod.name_any())));
     let own = bound_at(own.context("the refused pod is there")?)?;
     for pod in pods.iter().filter(|pod| node_of(pod) == Some(violation.node.as_str())) {
-        if pod.name_any().starts_with("theirs-") && (0..=2).contains(&(own - bound_at(pod)?)) {
+        if pod.name_any().starts_with("theirs-") && (0..=10).contains(&(own - bound_at(pod)?)) {
             return Ok(());
         }
     }

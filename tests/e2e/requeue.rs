@@ -17,7 +17,7 @@ use crate::scheduler::{Lease, SCHEDULER_NAME, Scheduler};
 /// The shipped back-off after a first failed attempt.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// What a change may take to be noticed and acted on, beyond the back-off.
-const PROMPT: Duration = Duration::from_secs(1);
+const PROMPT: Duration = Duration::from_secs(5);
 
 /// Which change lets the waiting pod of a machine run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

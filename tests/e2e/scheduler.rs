@@ -23,8 +23,8 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_mig-scheduler");
 
 /// The first lists of 5,000 nodes and pods take seconds on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// A drain ends with the requests in flight, four seconds each at most, and the lease with two more.
-pub const DRAINED_WITHIN: Duration = Duration::from_secs(15);
+/// A little more than the longest that the scheduler takes to stop: binds 10 s, events 5 s, the lease 8 s.
+pub const DRAINED_WITHIN: Duration = Duration::from_secs(25);
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long the lease is held and how soon its loss is noticed.

@@ -17,8 +17,8 @@
 //! at the pod ends the bind: a server that has just been restarted refuses everything (403) until it has read its roles.
 //! A 404 may be a proxy's; only the API server's own word that there is no such pod ends a bind as that.
 //! Repeating is safe: the binding names the pod by uid, and a second one to the same node is refused with a conflict that the
-//! look afterwards tells apart. A bind is sent when no patch of its pod is under way (see `status`). There is no limit to the attempts; while the server is away the lane is full of binds that
-//! wait for it, and the engine decides nothing more.
+//! look afterwards tells apart. A bind is sent when no patch of its pod is under way (see `status`). There is no limit to the
+//! attempts; while the server is away the lane is full of binds that wait for it, and the engine decides nothing more.
 
 use std::time::{Duration, Instant};
 
@@ -179,6 +179,7 @@ enum Cause {
 async fn bind(caller: &Caller, binding: &Binding) -> Option<BindOutcome> {
     let mut pause = Pause::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut step = Step::Post(Before::Nothing);
+    let mut warned = false;
     loop {
         step = match step {
             Step::Done(outcome) => return Some(outcome),
@@ -186,7 +187,12 @@ async fn bind(caller: &Caller, binding: &Binding) -> Option<BindOutcome> {
             Step::Post(before) => after_post(post(caller, binding).await, before),
             Step::Look(cause) => after_look(look(caller, &binding.pod).await, binding, cause),
             Step::Later(next, retry_after) => {
-                tokio::time::sleep(pause.next(retry_after)).await;
+                let pause = pause.next(retry_after);
+                if pause >= LONGEST_PAUSE && !std::mem::replace(&mut warned, true) {
+                    let (pod, node) = (&binding.pod, &binding.node);
+                    tracing::warn!(%pod, %node, "Bind has no definite answer yet and goes on asking.");
+                }
+                tokio::time::sleep(pause).await;
                 *next
             }
         };

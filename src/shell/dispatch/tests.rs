@@ -17,7 +17,8 @@ use crate::model::{NodeName, PodId};
 
 type Handle = mock::Handle<Request<Body>, Response<Body>>;
 
-const TIMEOUT: Duration = Duration::from_millis(60);
+/// Long enough for a machine that is busy with other tests, and waited for where a script says `hang`.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 fn pod() -> PodId {
     PodId { namespace: "ns".into(), name: "p".into(), uid: "u-1".into() }
