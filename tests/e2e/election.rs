@@ -26,7 +26,7 @@ async fn holder(client: &Client) -> Result<String> {
     Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
 }
 
-async fn wait_until_it_leads(scheduler: &Scheduler) -> Result<Duration> {
+pub async fn wait_until_it_leads(scheduler: &Scheduler) -> Result<Duration> {
     let started = Instant::now();
     fixtures::wait_until("it leads", SOON, || async {
         Ok(if scheduler.leads()? { Ok(()) } else { Err("it stands by".to_owned()) })

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::cluster::{self, Cluster};
+use crate::election::wait_until_it_leads;
 use crate::fixtures::{self, PodFixture};
 use crate::harness::{Component, Options};
 use crate::history::History;
@@ -43,6 +44,37 @@ async fn a_kill_in_the_middle_of_a_thousand_pods_binds_none_twice() -> Result<()
     println!("killed after {before} binds; all bound {:?} later", killed.elapsed());
     fixtures::wait_for_phase(&client, "app=many", 1_000, "Running", LONG).await?;
     history.each_bound_once(1_000)?;
+    second.stop().await?;
+    cluster.finish().await
+}
+
+/// The leader is asked to stop with binds in flight, as a rollout does. It waits for their answers, frees the lease and ends in
+/// order; the standby, which has watched all the while, does the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollout_in_the_middle_of_a_thousand_pods_binds_none_twice() -> Result<()> {
+    let cluster = Cluster::start(Options::default(), &machines()).await?;
+    let client = cluster.client.clone();
+    let history = History::watch(&client).await?;
+    // A busy machine must not cost it the lease; that is another test's matter.
+    let mut first = Scheduler::start(&cluster.plane, "first", Lease::Long).await?;
+    wait_until_it_leads(&first).await?;
+    let mut second = Scheduler::start(&cluster.plane, "second", Lease::Long).await?;
+
+    let many = pods(1_000);
+    let created = fixtures::create_pods(&client, &many);
+    let stopped = async {
+        history.wait_for_bound(300, LONG).await?;
+        first.stop().await?;
+        Ok(history.bound())
+    };
+    let (_, before) = tokio::try_join!(created, stopped)?;
+    ensure!(before < 1_000, "all pods were bound before the first had stopped, so it showed nothing");
+    wait_until_it_leads(&second).await?;
+    history.wait_for_bound(1_000, LONG).await?;
+    println!("{before} bound when the first had stopped, the rest by the second");
+    fixtures::wait_for_phase(&client, "app=many", 1_000, "Running", LONG).await?;
+    history.each_bound_once(1_000)?;
+    ensure!(!first.log().contains("Binds are left"), "{}", first.log());
     second.stop().await?;
     cluster.finish().await
 }
