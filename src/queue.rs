@@ -193,7 +193,7 @@ impl Queue {
     /// Takes out a pod: it is bound, gone, or somebody else's now.
     pub fn remove(&mut self, uid: &PodUid) -> Option<QueuedPod> {
         self.withdraw(uid);
-        self.pods.remove(uid).inspect(|pod| self.in_flight -= usize::from(pod.place == Place::InFlight))
+        self.pods.remove(uid)
     }
 
     /// Notes that a pod in flight was deleted (the answer to its bind ends it), or is there after all.
@@ -219,10 +219,9 @@ impl Queue {
     /// Takes the next pod to try; it is in flight until one of [`Queue::remove`], [`Queue::wait`] and [`Queue::retry`].
     pub fn pop(&mut self) -> Option<&QueuedPod> {
         let (_, uid) = self.active.pop_first()?;
+        self.put(&uid, Place::InFlight);
         let queued = self.pods.get_mut(&uid)?;
         queued.attempts = queued.attempts.saturating_add(1);
-        queued.place = Place::InFlight;
-        self.in_flight += 1;
         Some(queued)
     }
 
@@ -345,7 +344,7 @@ impl Queue {
         let flies = self.pods.get(uid).is_some_and(QueuedPod::is_in_flight);
         debug_assert!(flies, "pod {uid} is not being tried");
         if flies {
-            self.in_flight -= 1;
+            self.withdraw(uid);
             self.put(uid, place);
         }
     }
@@ -375,7 +374,7 @@ impl Queue {
         }
     }
 
-    /// Takes a pod out of the part it is in. A pod in flight is in none.
+    /// Takes a pod out of the part it is in.
     fn withdraw(&mut self, uid: &PodUid) {
         let Some(queued) = self.pods.get(uid) else { return };
         match queued.place {
@@ -390,7 +389,7 @@ impl Queue {
                     }
                 }
             }
-            Place::InFlight => {}
+            Place::InFlight => self.in_flight -= 1,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Generation;
 use crate::mig::{Layout, ProfileName};
 use crate::model::{
-    DevicePlacement, HostPort, Node, NodeName, Partitioning, Pod, PodSpec, PodUid, Resources,
+    DevicePlacement, HostPort, Node, NodeName, Partitioning, Pod, PodSpec, PodUid, ResourceName, Resources,
 };
 
 /// A node's entry in the cache.
@@ -170,8 +170,8 @@ impl NodeInfo {
 
 /// Memory slices of the instances that a node advertises and no pod holds.
 fn free_instance_slices(node: &Node, requested: &Resources) -> u64 {
-    let free = |(name, offered): &(_, u64)| {
-        let profile = ProfileName::from_resource(crate::model::ResourceName::as_str(name))?.ok()?;
+    let free = |(name, offered): &(ResourceName, u64)| {
+        let profile = ProfileName::from_resource(name.as_str())?.ok()?;
         Some(offered.saturating_sub(requested.get(name)) * memory_slices(node, profile))
     };
     node.allocatable.extended().iter().filter_map(free).sum()
@@ -194,17 +194,12 @@ fn place(gpus: &mut [Layout], spec: &PodSpec, placements: &[DevicePlacement]) ->
         return false;
     }
     for (done, instance) in placements.iter().enumerate() {
-        let Some(gpu) = gpus.get_mut(usize::from(instance.gpu)) else {
+        let gpu = usize::from(instance.gpu);
+        let Some(larger) = gpus.get(gpu).and_then(|gpu| gpu.clone().with(instance.placement).ok()) else {
             displace(gpus, &placements[..done]);
             return false;
         };
-        match gpu.clone().with(instance.placement) {
-            Ok(larger) => *gpu = larger,
-            Err(_) => {
-                displace(gpus, &placements[..done]);
-                return false;
-            }
-        }
+        gpus[gpu] = larger;
     }
     true
 }

@@ -6,13 +6,19 @@
 //! There is no filter for `spec.nodeName`: an unbound pod cannot carry one, and whoever wants one node by name uses
 //! `matchFields`, which is part of node affinity.
 
+use std::sync::LazyLock;
+
 use super::reason::Reason;
 use super::score::{FragmentationTables, Scoring, placements};
 use crate::cache::NodeInfo;
 use crate::model::{MigConfigState, Node, Partitioning, PodSpec, ResourceName, Taint, TaintEffect};
 
 /// The taint that a cordon stands for; a pod that tolerates it may go to a cordoned node.
-const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+static CORDON: LazyLock<Taint> = LazyLock::new(|| Taint {
+    key: "node.kubernetes.io/unschedulable".into(),
+    value: "".into(),
+    effect: TaintEffect::NoSchedule,
+});
 
 /// Whether the node can take the pod.
 pub fn feasible(tables: &FragmentationTables, pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
@@ -67,9 +73,7 @@ pub(super) fn rejections(
 }
 
 fn is_cordoned(pod: &PodSpec, node: &Node) -> bool {
-    let taint =
-        || Taint { key: UNSCHEDULABLE_TAINT.into(), value: "".into(), effect: TaintEffect::NoSchedule };
-    node.unschedulable && !pod.tolerates(&taint())
+    node.unschedulable && !pod.tolerates(&CORDON)
 }
 
 fn tolerates_taints(pod: &PodSpec, node: &Node) -> bool {

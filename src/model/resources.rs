@@ -78,16 +78,7 @@ impl Resources {
 
     /// Adds every amount of `other`.
     pub fn add(&mut self, other: &Resources) {
-        self.cpu_milli = self.cpu_milli.saturating_add(other.cpu_milli);
-        self.memory = self.memory.saturating_add(other.memory);
-        self.ephemeral_storage = self.ephemeral_storage.saturating_add(other.ephemeral_storage);
-        self.pods = self.pods.saturating_add(other.pods);
-        for (name, amount) in &other.extended {
-            match self.position(name) {
-                Ok(at) => self.extended[at].1 = self.extended[at].1.saturating_add(*amount),
-                Err(at) => self.extended.insert(at, (name.clone(), *amount)),
-            }
-        }
+        self.combine(other, u64::saturating_add);
     }
 
     /// Takes every amount of `other` away again. `other` must have been added before; what would fall below zero becomes zero.
@@ -108,13 +99,18 @@ impl Resources {
 
     /// Raises every amount to that of `other` where that is larger.
     pub fn raise_to(&mut self, other: &Resources) {
-        self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
-        self.memory = self.memory.max(other.memory);
-        self.ephemeral_storage = self.ephemeral_storage.max(other.ephemeral_storage);
-        self.pods = self.pods.max(other.pods);
+        self.combine(other, u64::max);
+    }
+
+    /// Puts `with` of both amounts in the place of each; `with` leaves an amount as it is where the other is zero.
+    fn combine(&mut self, other: &Resources, with: fn(u64, u64) -> u64) {
+        self.cpu_milli = with(self.cpu_milli, other.cpu_milli);
+        self.memory = with(self.memory, other.memory);
+        self.ephemeral_storage = with(self.ephemeral_storage, other.ephemeral_storage);
+        self.pods = with(self.pods, other.pods);
         for (name, amount) in &other.extended {
             match self.position(name) {
-                Ok(at) => self.extended[at].1 = self.extended[at].1.max(*amount),
+                Ok(at) => self.extended[at].1 = with(self.extended[at].1, *amount),
                 Err(at) => self.extended.insert(at, (name.clone(), *amount)),
             }
         }
