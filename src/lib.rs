@@ -30,6 +30,7 @@ pub mod effect;
 pub mod engine;
 pub mod event;
 pub mod fact;
+pub mod forecast;
 pub mod mig;
 pub mod model;
 pub mod queue;
