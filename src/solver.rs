@@ -2,5 +2,8 @@
 //!
 //! Pure: tables over occupancy masks, no search that depends on time.
 
+pub mod closed_form;
 pub mod fitting;
 pub mod fragmentation;
+pub mod measures;
+pub mod patterns;
