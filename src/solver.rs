@@ -6,4 +6,5 @@ pub mod closed_form;
 pub mod fitting;
 pub mod fragmentation;
 pub mod measures;
+pub mod packing;
 pub mod patterns;
