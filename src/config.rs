@@ -13,6 +13,7 @@
 mod duration;
 mod error;
 mod explain;
+mod usage;
 pub mod v1alpha1;
 mod validate;
 mod yaml;
@@ -22,6 +23,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::ConfigError;
+pub use usage::{
+    ClientCertificate, Forecasting, Prometheus, PrometheusAuth, PrometheusTls, Queries, STEP_PLACEHOLDER,
+};
 
 /// The most requests one lane may have in flight. Each has a connection of its own, since the client speaks HTTP/1.1, and an
 /// API server works on 600 requests at once by default, so more would only queue elsewhere.
@@ -49,6 +53,10 @@ pub struct Config {
     pub status_lane: Lane,
     /// Kubernetes events in flight and waiting.
     pub event_lane: EventLane,
+    /// Where the usage of the GPUs is known.
+    pub prometheus: Prometheus,
+    /// What is made of it.
+    pub forecasting: Forecasting,
     /// Health, metrics and configuration pages.
     pub http: Http,
     /// What is logged and in which form.
@@ -163,6 +171,8 @@ impl Default for Config {
             // A status patch follows a failed attempt only, and the latest one of a pod wins.
             status_lane: Lane { concurrency: 16 },
             event_lane: EventLane::default(),
+            prometheus: Prometheus::default(),
+            forecasting: Forecasting::default(),
             http: Http::default(),
             logging: Logging::default(),
         }

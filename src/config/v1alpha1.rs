@@ -4,8 +4,12 @@
 //! holds. Names are those of the default scheduler's own configuration wherever the meaning is the same. What a file
 //! leaves out comes from `Config::default()`. The documentation comments are the descriptions in the JSON schema.
 
+mod usage;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use usage::{BasicAuth, Forecasting, Prometheus, PrometheusTls, Queries};
 
 pub use super::duration::GoDuration;
 use super::validate::SCHEDULER_NAME_LIMIT;
@@ -39,6 +43,10 @@ pub struct MigSchedulerConfiguration {
     pub status_lane: StatusLane,
     /// How events are sent to the API server.
     pub event_lane: EventLane,
+    /// The Prometheus that knows the usage of the GPUs.
+    pub prometheus: Prometheus,
+    /// What is made of that usage.
+    pub forecasting: Forecasting,
     /// The server of health, metrics and configuration pages.
     pub http: Http,
     /// What is logged to stderr, and in which form.
@@ -182,6 +190,8 @@ impl From<&Config> for MigSchedulerConfiguration {
                 concurrency: config.event_lane.concurrency,
                 capacity: config.event_lane.capacity,
             },
+            prometheus: (&config.prometheus).into(),
+            forecasting: (&config.forecasting).into(),
             http: (&config.http).into(),
             logging: (&config.logging).into(),
         }

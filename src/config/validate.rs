@@ -3,12 +3,16 @@
 //! Invariant: the first broken rule, in the order of the fields, is the error; its path is the field the user has to
 //! change, its text what to write there. A pure function of the document.
 
+mod usage;
+
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
+
+pub(super) use usage::prometheus;
 
 use super::duration::GoDuration;
 use super::error::{ConfigError, quote};
@@ -37,6 +41,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 pub(super) fn validate(document: v1alpha1::MigSchedulerConfiguration) -> Result<Config, ConfigError> {
     let scheduler_name = only_profile(&document.profiles)?;
     let leader_election = leader_election(document.leader_election)?;
+    let prometheus = prometheus(document.prometheus)?;
     Ok(Config {
         scheduler_name,
         client_connection: client_connection(document.client_connection, &leader_election)?,
@@ -49,6 +54,8 @@ pub(super) fn validate(document: v1alpha1::MigSchedulerConfiguration) -> Result<
         bind_lane: Lane { concurrency: concurrency("bindLane", document.bind_lane.concurrency)? },
         status_lane: Lane { concurrency: concurrency("statusLane", document.status_lane.concurrency)? },
         event_lane: event_lane(&document.event_lane)?,
+        forecasting: usage::forecasting(document.forecasting, prometheus.staleness)?,
+        prometheus,
         http: Http { bind_address: bind_address(&document.http.bind_address)? },
         logging: logging(document.logging)?,
     })
@@ -118,7 +125,7 @@ fn client_connection(
         let fix = format!("is too long; write less than leaseDuration - renewDeadline, {}", GoDuration(room));
         return refuse(at, wire.request_timeout, fix);
     }
-    let kubeconfig = Some(wire.kubeconfig).filter(|path| !path.is_empty());
+    let kubeconfig = optional(wire.kubeconfig);
     Ok(ClientConnection { kubeconfig, request_timeout: wire.request_timeout.0 })
 }
 
@@ -184,6 +191,11 @@ fn stray_level(level: &str) -> Option<&str> {
     let plain = |word: &&str| !word.contains(['=', '[', ']', '{', '}', '"']);
     let known = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
     level.split(',').filter(plain).map(str::trim).find(|word| !known(word))
+}
+
+/// A text that may be left empty for none.
+fn optional(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.trim().is_empty())
 }
 
 /// A DNS-1123 subdomain, the form of most object names.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mig_scheduler::config::{Config, schema};
+use mig_scheduler::config::{Config, Prometheus, PrometheusAuth, schema};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -72,7 +72,8 @@ fn what_is_printed_loads_as_the_same() {
     let odd = load(
         "profiles: [{schedulerName: gpu.example}]\nleaderElection: {leaderElect: false, leaseDuration: 1m1s, \
          retryPeriod: 1.5s}\nclientConnection: {kubeconfig: /k, requestTimeout: 12ms}\npodInitialBackoffSeconds: 3\n\
-         eventLane: {capacity: 1}\nhttp: {bindAddress: ''}\nlogging: {format: json, level: 'off,kube=info'}\n",
+         eventLane: {capacity: 1}\nprometheus: {url: 'https://p', tls: {caFile: /a, certFile: /b, keyFile: /c}, basicAuth: {username: u, \
+         passwordFile: /p}, lookBack: 72h, queries: {latency: y}}\nforecasting: {enabled: false, modelFile: /m, updateInterval: 0s}\nhttp: {bindAddress: ''}\nlogging: {format: json, level: 'off,kube=info'}\n",
     );
     for config in [Config::default(), odd] {
         assert_eq!(Config::from_yaml(&config.to_yaml().unwrap()).unwrap(), config);
@@ -188,6 +189,93 @@ fn wrong_types() {
     );
     check("logging: {format: xml}", "logging.format: \"xml\" is not known; write text or json");
     check("logging: {format: 1}", "logging.format: 1 is not a text; put it in quotes");
+}
+
+#[test]
+fn where_usage_is_read_from() {
+    let prometheus = load(
+        "prometheus: {url: 'https://p:9090/x', bearerTokenFile: /t, step: 15s, queries: {memoryUsed: ''}}",
+    )
+    .prometheus;
+    assert_eq!(prometheus.url.as_deref(), Some("https://p:9090/x"));
+    assert_eq!(prometheus.auth, PrometheusAuth::Bearer { token_file: "/t".to_owned() });
+    assert_eq!((prometheus.step_seconds, prometheus.queries.memory_used), (15, None));
+    let body = "prometheus: {basicAuth: {username: u, passwordFile: /p}, url: http://p}";
+    let basic = PrometheusAuth::Basic { username: "u".to_owned(), password_file: "/p".to_owned() };
+    assert_eq!(load(body).prometheus.auth, basic);
+    assert_eq!(load("forecasting: {updateInterval: 0s}").forecasting.update_interval, None);
+    assert_eq!(Prometheus::at("http://p"), Ok(load("prometheus: {url: http://p}").prometheus));
+}
+
+#[test]
+fn wrong_usage() {
+    let check = |body: &str, expected: &str| {
+        check(&format!("prometheus: {{{body}}}"), &format!("prometheus.{expected}"))
+    };
+    let write = r#"write for example "http://prometheus.monitoring:9090""#;
+    check("url: prometheus", &format!(r#"url: "prometheus" is not a URL; {write}, or "" for none"#));
+    check("url: 'ftp://p'", &format!(r#"url: "ftp://p" is not an http or https URL; {write}"#));
+    check(
+        "url: 'http://u:secret@p'",
+        "url: it holds a user or password; write them into prometheus.basicAuth",
+    );
+    check(
+        "url: 'http://p/?a=b'",
+        r#"url: "http://p/?a=b" has a query or fragment; write it without what follows '?' or '#'"#,
+    );
+    check("requestTimeout: 0s", "requestTimeout: 0s is out of range; write 1ms to 5m");
+    check(
+        "url: 'http://p', tls: {caFile: /ca}",
+        r#"tls.caFile: "/ca" is for https only; write an https URL, or remove it"#,
+    );
+    check("tls: {certFile: /c}", r#"tls.keyFile: "" is missing; write the key of "/c""#);
+    check("tls: {keyFile: /k}", r#"tls.certFile: "" is missing; write the certificate of "/k""#);
+    check(
+        "bearerTokenFile: /t, basicAuth: {username: u, passwordFile: /p}",
+        r#"basicAuth.username: "u" is given beside bearerTokenFile; keep one of the two"#,
+    );
+    check(
+        "basicAuth: {passwordFile: /p}",
+        r#"basicAuth.username: "" is missing; write the name for passwordFile"#,
+    );
+    check(
+        "basicAuth: {username: u}",
+        r#"basicAuth.passwordFile: "" is missing; write the file with the password"#,
+    );
+    check(
+        "basicAuth: {username: 'a:b', passwordFile: /p}",
+        r#"basicAuth.username: "a:b" has a ':' or control character; write it without"#,
+    );
+    check("step: 5s", "step: 5s is out of range; write 15s to 5m");
+    check("step: 15.5s", "step: 15s500ms is not a number of whole seconds; write for example 60s");
+    check("lookBack: 1h", "lookBack: 1h is out of range; write 24h to 72h");
+    check("staleness: 1m59s", "staleness: 1m59s is out of range; write 2m to 1h");
+    check(
+        "queries: {activity: ' '}",
+        r#"queries.activity: " " is empty; write a query for the activity of each GPU or MIG instance"#,
+    );
+    check(
+        "queries: {latency: 'rate(x[$__interval])'}",
+        r#"queries.latency: "rate(x[$__interval])" has a variable of Grafana's; write $step for the step"#,
+    );
+    check(
+        "querys: {}",
+        r#"querys: unknown field; did you mean "queries"? (known: url, requestTimeout, tls, bearerTokenFile, basicAuth, step, lookBack, staleness, queries)"#,
+    );
+}
+
+#[test]
+fn wrong_forecasting() {
+    let check = |body: &str, expected: &str| {
+        check(&format!("forecasting: {{{body}}}"), &format!("forecasting.{expected}"))
+    };
+    check("pollInterval: 6m", "pollInterval: 6m is out of range; write 1s to 5m");
+    check("updateInterval: 5s", "updateInterval: 5s is out of range; write 1m to 24h, or 0s for never");
+    check(
+        "configMap: A_b",
+        r#"configMap: "A_b" is not a DNS-1123 name; write lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"#,
+    );
+    check("enabled: 1", "enabled: 1 is not true or false");
 }
 
 #[test]
