@@ -15,6 +15,7 @@ use crate::cycle::{Decision, Diagnosis, FragmentationTables, Rankings, Scoring, 
 use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
 use crate::event::{BindOutcome, Event};
 use crate::fact::{Fact, QueueCause, QueueName};
+use crate::forecast::{GroupOutlook, Outlook};
 use crate::model::{DevicePlacement, Node, NodeName, Partitioning, Pod, PodUid, Time};
 use crate::queue::{Move, News, Queue, QueuedPod, Verdict};
 use crate::solver::fragmentation::DemandMix;
@@ -77,6 +78,8 @@ pub struct Engine {
     explained: u64,
     /// Not before this is an explanation renewed.
     next_renewal: Time,
+    /// What the forecaster said last.
+    outlook: Option<Arc<Outlook>>,
 }
 
 impl Engine {
@@ -94,6 +97,7 @@ impl Engine {
             topology: 0,
             explained: 0,
             next_renewal: Time::ZERO,
+            outlook: None,
         }
     }
 
@@ -110,6 +114,11 @@ impl Engine {
     /// How many pods are in each part of the queue.
     pub fn queue_lengths(&self) -> [(QueueName, usize); 4] {
         self.queue.lengths()
+    }
+
+    /// What the forecaster said last, unless it has run out. No decision about a pod depends on it.
+    pub fn outlook(&self, now: Time) -> Option<&Arc<Outlook>> {
+        self.outlook.as_ref().filter(|outlook| outlook.holds_at(now.as_unix_secs()))
     }
 
     /// When the next [`Event::Tick`] is worth sending: a time in the past while pods are ready, `None` while nothing is due.
@@ -133,8 +142,25 @@ impl Engine {
             Event::BindFinished { uid, node, outcome } => {
                 self.finish_bind(now, &uid, &node, outcome, effects)
             }
+            Event::Forecast(outlook) => self.take_forecast(outlook, effects),
             Event::Tick { budget } => self.tick(now, budget, effects),
         }
+    }
+
+    /// One that is older than what is known, which a late answer may be, changes nothing.
+    fn take_forecast(&mut self, outlook: Arc<Outlook>, effects: &mut Vec<Effect>) {
+        let known = self.outlook.as_deref();
+        if known.is_some_and(|known| known.at > outlook.at) {
+            return;
+        }
+        let stand = |group: &GroupOutlook| (group.speaker(), group.distrust.is_none());
+        let fact = |group: &GroupOutlook| {
+            let before = known.and_then(|known| known.group(&group.group)).map(stand);
+            let changed = before != Some(stand(group));
+            Effect::Fact(Fact::Forecast { at: outlook.at, group: group.clone(), changed })
+        };
+        effects.extend(outlook.groups.iter().map(fact));
+        self.outlook = Some(outlook);
     }
 
     fn apply_node(&mut self, now: Time, node: Node, effects: &mut Vec<Effect>) {

@@ -2,6 +2,9 @@
 //!
 //! Invariant: the sequence of `(Time, Event)` determines every decision. Whoever records it can replay a run exactly.
 
+use std::sync::Arc;
+
+use crate::forecast::Outlook;
 use crate::model::{Node, NodeName, Pod, PodUid};
 
 /// Something that happened outside.
@@ -26,6 +29,8 @@ pub enum Event {
         /// What came of it.
         outcome: BindOutcome,
     },
+    /// What the forecaster expects, in the place of what it said before. Nobody asks for it and nobody waits for it.
+    Forecast(Arc<Outlook>),
     /// Time has passed. The engine takes up what is due and decides about at most `budget` pods: as many as the shell has
     /// room for binds in flight.
     Tick {

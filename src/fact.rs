@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::forecast::GroupOutlook;
 use crate::model::{NodeName, PodId};
 
 /// One observation.
@@ -51,6 +52,15 @@ pub enum Fact {
         node: NodeName,
         /// What came of it.
         message: String,
+    },
+    /// A kind of series was forecast.
+    Forecast {
+        /// Unix seconds at which.
+        at: i64,
+        /// How its forecasts do.
+        group: GroupOutlook,
+        /// Whether another model speaks than before, or it is trusted otherwise.
+        changed: bool,
     },
 }
 

@@ -9,11 +9,13 @@
 //! Pure: a forecast is a function of the windows and of what a model learnt from earlier ones. No clock is read: whether a
 //! series is stale follows from the time that the caller passes in.
 
+pub mod outlook;
 pub mod series;
 pub mod window;
 
 use thiserror::Error;
 
+pub use outlook::{GpuUse, GroupOutlook, InstanceUse, Outlook, Prospect};
 pub use series::{Series, SeriesKey};
 pub use window::{LabelledWindows, Shape, Windows};
 

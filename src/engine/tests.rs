@@ -543,3 +543,48 @@ fn equal_events_give_equal_effects() {
     assert!(lines.iter().filter(|line| line.starts_with("bind")).count() > 100);
     assert_eq!(lines, run());
 }
+
+fn outlook(at: i64, distrust: Option<&str>) -> Event {
+    let group = GroupOutlook {
+        group: "gpu-activity".to_owned(),
+        series: 1,
+        trusted: 1,
+        stale: 0,
+        models: vec![("lstm", 1.0)],
+        distrust: distrust.map(str::to_owned),
+        error: Some(0.1),
+        persistence_error: Some(0.2),
+        said: None,
+        actual: None,
+    };
+    Event::Forecast(Arc::new(Outlook { at, valid_seconds: 60, groups: vec![group], ..Outlook::default() }))
+}
+
+/// Whether each fact about forecasts was news.
+fn news(shell: &mut Shell, event: Event) -> Vec<bool> {
+    let mut effects = Vec::new();
+    shell.engine.step(shell.now, event, &mut effects);
+    let changed = |effect| match effect {
+        Effect::Fact(Fact::Forecast { changed, .. }) => changed,
+        other => panic!("{other:?}"),
+    };
+    effects.into_iter().map(changed).collect()
+}
+
+#[test]
+fn a_forecast_is_kept_until_it_runs_out() {
+    let mut shell = Shell::new(&["n0 1g.5gb=1"]);
+    assert_eq!(news(&mut shell, outlook(100, None)), [true]);
+    assert_eq!(news(&mut shell, outlook(101, None)), [false]);
+    assert_eq!(news(&mut shell, outlook(102, Some("worse than persistence"))), [true]);
+    assert!(news(&mut shell, outlook(50, None)).is_empty(), "late news is none");
+    let known = |shell: &Shell| shell.engine.outlook(shell.now).map(|outlook| outlook.at);
+    assert_eq!(known(&shell), Some(102));
+    shell.pass(62);
+    assert_eq!(known(&shell), Some(102));
+    shell.pass(1);
+    assert_eq!(known(&shell), None);
+    // With it or without, a pod is bound all the same.
+    shell.apply("p0 1g.5gb=1");
+    assert_eq!(shell.tick(), ["bind p0 n0"]);
+}

@@ -33,6 +33,12 @@ impl Time {
         self.0 as f64 / 1e6
     }
 
+    /// Whole seconds since the origin.
+    pub const fn as_unix_secs(self) -> i64 {
+        // A u64 of microseconds has at most 1.9e13 seconds.
+        (self.0 / 1_000_000) as i64
+    }
+
     /// How long after `earlier` this is; zero when it is not after it.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

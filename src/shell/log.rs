@@ -10,6 +10,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{self, LogFormat};
 use crate::fact::Fact;
+use crate::forecast::GroupOutlook;
 
 /// Why logging cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +86,46 @@ pub fn fact(fact: &Fact) {
         Fact::BindFailed { pod, node, message } => {
             tracing::warn!(%pod, uid = %pod.uid, %node, error = message, "Bind failed.");
         }
+        Fact::Forecast { group, changed, .. } => forecast(group, *changed),
+    }
+}
+
+/// News at level info: whether forecasts are trusted decides what the scheduler may do beyond binding.
+fn forecast(told: &GroupOutlook, changed: bool) {
+    let GroupOutlook { group, series, trusted, stale, distrust, error, persistence_error, .. } = told;
+    let model = told.speaker();
+    match (changed, distrust) {
+        (true, None) => tracing::info!(
+            group,
+            model,
+            series,
+            trusted,
+            stale,
+            error,
+            persistence_error,
+            "Forecasts are trusted."
+        ),
+        (true, Some(reason)) => tracing::info!(
+            group,
+            model,
+            series,
+            stale,
+            error,
+            persistence_error,
+            reason,
+            "Forecasts are not trusted."
+        ),
+        (false, distrust) => tracing::debug!(
+            group,
+            model,
+            series,
+            trusted,
+            stale,
+            error,
+            persistence_error,
+            distrust,
+            "Series are forecast."
+        ),
     }
 }
 

@@ -4,6 +4,8 @@
 //! at most a few words each), so that no cluster, however large, can make the number of series grow. [`Metrics::record`] is
 //! the one place where a fact becomes a number; what the engine cannot know (durations, connections) has a setter each.
 
+mod forecasts;
+
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::fact::{Fact, QueueCause, QueueName};
+
+use forecasts::ForecastMetrics;
 
 /// The content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -198,6 +202,7 @@ pub struct Metrics {
     dropped_calls: Family<LaneLabels, Counter>,
     watch_restarts: Family<WatchLabels, Counter>,
     leader: Gauge,
+    forecasts: ForecastMetrics,
 }
 
 /// From 1 ms, doubling, as kube-scheduler has them for durations of its own work.
@@ -230,11 +235,13 @@ impl Metrics {
             dropped_calls: Family::default(),
             watch_restarts: Family::default(),
             leader: Gauge::default(),
+            forecasts: ForecastMetrics::default(),
         };
         metrics.register_scheduling();
         metrics.register_queue();
         metrics.register_calls();
         metrics.register_process();
+        metrics.forecasts.register(&mut metrics.registry);
         metrics.zero();
         metrics
     }
@@ -344,6 +351,7 @@ impl Metrics {
                 drop(self.calls.get_or_create(&CallLabels { call_type, result }));
             }
         }
+        self.forecasts.zero();
         for resource in [Watched::Nodes, Watched::Pods] {
             drop(self.watch_restarts.get_or_create(&WatchLabels { resource }));
         }
@@ -365,6 +373,7 @@ impl Metrics {
                 self.observe_bound(*attempts, *waited);
             }
             Fact::BindFailed { .. } => self.count_attempt(AttemptResult::Error),
+            Fact::Forecast { at, group, .. } => self.forecasts.set(*at, group),
         }
     }
 
@@ -427,6 +436,11 @@ impl Metrics {
     /// A watch was broken off and begins again.
     pub fn count_watch_restart(&self, resource: Watched) {
         self.watch_restarts.get_or_create(&WatchLabels { resource }).inc();
+    }
+
+    /// Usage was asked for.
+    pub fn count_usage_poll(&self, result: CallResult) {
+        self.forecasts.count_poll(result);
     }
 
     /// Whether this replica may act.

@@ -34,7 +34,7 @@ const LAYERS: &[Layer] = &[
     pure("cycle", &["mig", "model", "solver", "cache"]),
     pure("planner", &["mig", "model", "solver", "forecast", "cache", "cycle"]),
     pure("safety", &["mig", "model", "planner"]),
-    pure("fact", &["mig", "model", "planner", "safety"]),
+    pure("fact", &["mig", "model", "forecast", "planner", "safety"]),
     pure("event", &["mig", "model", "forecast", "planner", "safety"]),
     pure("effect", &["mig", "model", "forecast", "planner", "safety", "fact"]),
     pure("queue", &["mig", "model", "fact", "event"]),

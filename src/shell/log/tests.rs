@@ -45,7 +45,26 @@ fn all_facts() -> Vec<Fact> {
         Fact::PodUnschedulable { pod: pod(), message: message.clone() },
         Fact::PodBound { pod: pod(), node: node(), attempts: 2, waited: Duration::from_millis(1500) },
         Fact::BindFailed { pod: pod(), node: node(), message },
+        forecast(None, true),
+        forecast(Some("worse than persistence"), true),
+        forecast(None, false),
     ]
+}
+
+fn forecast(distrust: Option<&str>, changed: bool) -> Fact {
+    let group = GroupOutlook {
+        group: "gpu-activity".to_owned(),
+        series: 3,
+        trusted: 2,
+        stale: 1,
+        models: vec![("lstm", 1.0)],
+        distrust: distrust.map(str::to_owned),
+        error: Some(0.25),
+        persistence_error: None,
+        said: None,
+        actual: None,
+    };
+    Fact::Forecast { at: 0, group, changed }
 }
 
 /// Tests that each fact is one JSON object with its fields, and its message a fixed sentence.
@@ -53,7 +72,7 @@ fn all_facts() -> Vec<Fact> {
 fn json_lines_carry_fields() {
     let text = logged(LogFormat::Json, "trace", &all_facts());
     let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!(lines.len(), 5);
+    assert_eq!(lines.len(), 8);
     for line in &lines {
         let message = line["message"].as_str().unwrap();
         assert!(message.starts_with(char::is_uppercase) && message.ends_with('.'), "{message}");
@@ -62,13 +81,15 @@ fn json_lines_carry_fields() {
     assert_eq!((&bound["pod"], &bound["node"]), (&"ns/a".into(), &"n0".into()));
     assert_eq!((&bound["attempt"], &bound["waited_seconds"]), (&2.into(), &1.5.into()));
     assert_eq!(lines[2]["reason"], "0/1 nodes are available:\n1 no");
+    assert_eq!((&lines[5]["model"], &lines[5]["error"]), (&"lstm".into(), &0.25.into()));
+    assert_eq!(lines[6]["reason"], "worse than persistence");
 }
 
 /// Tests that text is one line a fact too, whatever a message holds, and that the level filters.
 #[test]
 fn text_lines_are_filtered() {
     let text = logged(LogFormat::Text, "info", &all_facts());
-    assert_eq!(text.lines().count(), 3, "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
     assert!(text.contains("Pod bound. pod=ns/a uid=1 node=n0 attempt=2 waited_seconds=1.5"), "{text}");
     assert_eq!(logged(LogFormat::Text, "off", &all_facts()), "");
 }

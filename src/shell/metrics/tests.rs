@@ -51,6 +51,49 @@ fn facts_become_numbers() {
     );
 }
 
+fn outlook(model: &'static str, error: Option<f32>) -> Fact {
+    let group = crate::forecast::GroupOutlook {
+        group: "gpu-activity".to_owned(),
+        series: 3,
+        trusted: 2,
+        stale: 1,
+        models: vec![(model, 0.75), ("persistence", 0.25)],
+        distrust: error.is_none().then(|| "too young".to_owned()),
+        error,
+        persistence_error: Some(0.5),
+        said: None,
+        actual: None,
+    };
+    Fact::Forecast { at: 1_796_000_000, group, changed: false }
+}
+
+/// Tests that each kind of series has one speaker, and no figure that is not known.
+#[test]
+fn forecasts_become_numbers() {
+    let metrics = Metrics::new("mig-scheduler");
+    metrics.record(&outlook("lstm", None));
+    metrics.record(&outlook("linear", Some(0.25)));
+    metrics.count_usage_poll(CallResult::Error);
+    check(
+        &metrics,
+        &[
+            r#"mig_scheduler_usage_polls_total{result="error"} 1"#,
+            r#"mig_scheduler_usage_polls_total{result="success"} 0"#,
+            "mig_scheduler_forecast_timestamp_seconds 1796000000",
+            r#"mig_scheduler_forecast_trusted_series{group="gpu-activity"} 2"#,
+            r#"mig_scheduler_forecast_series{group="gpu-activity"} 3"#,
+            r#"mig_scheduler_forecast_stale_series{group="gpu-activity"} 1"#,
+            r#"mig_scheduler_forecast_share{group="gpu-activity",model="linear"} 0.75"#,
+            r#"mig_scheduler_forecast_error{group="gpu-activity"} 0.25"#,
+            r#"mig_scheduler_forecast_persistence_error{group="gpu-activity"} 0.5"#,
+        ],
+    );
+    let text = metrics.encode().unwrap();
+    assert!(!text.contains("model=\"lstm\"") && !text.contains("forecast_said{"), "{text}");
+    metrics.record(&outlook("linear", None));
+    assert!(!metrics.encode().unwrap().contains("forecast_error{"));
+}
+
 /// Tests the names and labels of what is set from outside.
 #[test]
 fn setters_become_numbers() {
