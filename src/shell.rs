@@ -5,6 +5,7 @@
 //!   watch ─convert─► │ updates ──► Engine::step(clock, Event) ──► effects ──► dispatch ──┬► bind lane   │──► pods/binding
 //!   lease ─────────► │ leadership    ▲        gate: leads and listed since              ├► status lane │──► pods/status
 //!   signals ───────► │               └────────────── BindFinished ◄─────────────────────┤► event lane  │──► events
+//!   forecasts ─────► │ outlooks, from a thread of their own                                             │
 //!   http ◄───────────│ health, metrics ◄── facts ◄──────────────────────────────────────┘              │
 //!                    └──────────────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -29,9 +30,11 @@ pub mod clock;
 pub mod connect;
 pub mod convert;
 pub mod dispatch;
+pub mod forecasts;
 pub mod http;
 pub mod lease;
 pub mod log;
 pub mod metrics;
+pub mod prometheus;
 pub mod run;
 pub mod watch;

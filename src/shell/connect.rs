@@ -14,8 +14,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::shell::watch::WATCH_SECONDS;
 
-/// How we introduce ourselves, for the API server's audit log.
-const AGENT: &str = concat!("mig-scheduler/", env!("CARGO_PKG_VERSION"));
+/// How we introduce ourselves, for the server's log.
+pub(super) const AGENT: &str = concat!("mig-scheduler/", env!("CARGO_PKG_VERSION"));
 
 /// Connecting takes milliseconds where it works at all.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -3,10 +3,10 @@
 //! | path | answers |
 //! |---|---|
 //! | `/livez`, `/healthz` | 200 while the engine's loop turns |
-//! | `/readyz` | 200 once nodes and pods are listed, until shutdown begins; a standby is ready |
+//! | `/readyz` | 200 once nodes and pods are listed, until shutdown begins; a standby is ready. `?verbose` says what forecasts lack |
 //! | `/metrics` | the metrics, OpenMetrics text |
 //! | `/configz` | the effective configuration |
-//! | `/statusz` | version, uptime, identity, leadership |
+//! | `/statusz` | version, uptime, identity, leadership, forecasts |
 //!
 //! Invariant: read-only. No request changes anything, waits for the engine or takes a lock that the engine needs, so the
 //! pages answer while it hangs; that is when they matter.
@@ -29,7 +29,7 @@ use crate::config::{Config, v1alpha1};
 use crate::shell::lease::LeaderToken;
 use crate::shell::metrics::{self, Metrics};
 
-pub use health::Health;
+pub use health::{Forecasts, Health};
 
 /// How long open requests may take after shutdown began. The longest page is a scrape, far below a second.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -121,16 +121,16 @@ pub fn router(pages: Pages) -> Router {
 }
 
 async fn livez(State(pages): State<Arc<Pages>>, RawQuery(query): RawQuery) -> Response {
-    health_page("livez", &pages.health.live(Instant::now()), query)
+    health_page("livez", &pages.health.live(Instant::now()), "", query)
 }
 
 async fn readyz(State(pages): State<Arc<Pages>>, RawQuery(query): RawQuery) -> Response {
-    health_page("readyz", &pages.health.ready(), query)
+    health_page("readyz", &pages.health.ready(), &pages.health.forecast_state().line(), query)
 }
 
 /// Checks in the form kube-apiserver and kube-scheduler give them: `ok`, or a line each where one failed or `?verbose`
-/// asks for it.
-fn health_page(name: &str, checks: &[health::Check], query: Option<String>) -> Response {
+/// asks for it, with a note that no check is.
+fn health_page(name: &str, checks: &[health::Check], note: &str, query: Option<String>) -> Response {
     let passed = checks.iter().all(|check| check.passed);
     let status = if passed { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
     let body = if passed && !is_verbose(query.as_deref()) {
@@ -138,7 +138,7 @@ fn health_page(name: &str, checks: &[health::Check], query: Option<String>) -> R
     } else {
         let lines: String = checks.iter().map(health::Check::line).collect();
         let verdict = if passed { "passed" } else { "failed" };
-        format!("{lines}{name} check {verdict}\n")
+        format!("{lines}{note}{name} check {verdict}\n")
     };
     (status, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], body).into_response()
 }
@@ -161,11 +161,13 @@ async fn configz(State(pages): State<Arc<Pages>>) -> Response {
 }
 
 async fn statusz(State(pages): State<Arc<Pages>>) -> Response {
+    let forecasts = pages.health.forecast_state();
     axum::Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "uptimeSeconds": pages.started.elapsed().as_secs(),
         "identity": pages.identity,
         "leader": pages.token.is_valid(),
+        "forecasts": {"ok": forecasts.as_wanted, "message": forecasts.message},
     }))
     .into_response()
 }

@@ -5,7 +5,8 @@
 //!   lease ──leadership──┤   engine loop: step,     ├──► status lane           │
 //!   signals ────────────┤   Tick while a decision  ├──► event lane            │
 //!   timer ──────────────┤   is due and the bind    └──► log, metrics          │
-//!      ┌────────────────┘   lane has room                                     │
+//!   forecaster ─────────┤   lane has room                                     │
+//!      ┌────────────────┘                                                     │
 //!      └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -36,6 +37,7 @@ use crate::fact::Fact;
 use crate::shell::clock::Clock;
 use crate::shell::connect::{self, ConnectError};
 use crate::shell::dispatch::{Clients, Dispatcher, Reporter};
+use crate::shell::forecasts::{self, Parts};
 use crate::shell::http::{self, Health, HttpError, Pages};
 use crate::shell::lease::{self, Ended, LeaderToken, Leadership, LeaseTask};
 use crate::shell::metrics::{AttemptResult, CacheSize, Metrics, Watched};
@@ -143,6 +145,8 @@ impl Signals {
 struct Process {
     core: Core,
     updates: mpsc::Receiver<Update>,
+    /// What the forecaster says; nothing without one.
+    forecasts: mpsc::Receiver<Event>,
     /// None without leader election.
     election: Option<LeaseTask>,
     leadership: watch::Receiver<Leadership>,
@@ -183,6 +187,12 @@ impl Process {
         let leads = election.is_none() || first_leadership(&mut leadership).await;
         let (wanted, asked) = watch::channel(FIRST_LIST);
         let updates = follow(connect::watch_client(&kube)?, &config, asked, &metrics, &mut tasks);
+        let forecasts = forecasts::start(Parts {
+            config: config.clone(),
+            token: token.clone(),
+            health: health.clone(),
+            metrics: metrics.clone(),
+        });
         let version = env!("CARGO_PKG_VERSION");
         let (scheduler, server) = (&config.scheduler_name, &kube.cluster_url);
         tracing::info!(version, identity, scheduler, %server, leads, dry_run, "Scheduler started.");
@@ -195,7 +205,7 @@ impl Process {
             metrics,
             health,
         };
-        Ok(Process { core, updates, election, leadership, token, tasks })
+        Ok(Process { core, updates, forecasts, election, leadership, token, tasks })
     }
 
     /// Turns until something ends.
@@ -215,6 +225,7 @@ impl Process {
                 _ = pulse.tick() => self.core.pulse(),
                 event = self.core.dispatcher.next_finished() => self.core.step(event),
                 Some(update) = self.updates.recv() => self.core.take_in(update),
+                Some(event) = self.forecasts.recv() => self.core.step(event),
                 () = due(wakeup) => {}
             }
             self.turn();

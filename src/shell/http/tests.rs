@@ -56,20 +56,38 @@ impl Server {
 #[tokio::test]
 async fn readiness_follows_sync_and_shutdown() {
     let server = start().await;
-    let failed =
-        "[+]ping ok\n[-]informer-sync failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n";
+    let failed = "[+]ping ok\n[-]informer-sync failed: reason withheld\n[+]shutdown ok\n[+]forecasts ok: prometheus.url is not set; static scheduling\nreadyz check failed\n";
     server.check("/readyz", 500, failed).await;
     server.health.synced();
     server.check("/readyz", 200, "ok").await;
-    let passed = "[+]ping ok\n[+]informer-sync ok\n[+]shutdown ok\nreadyz check passed\n";
+    let passed = "[+]ping ok\n[+]informer-sync ok\n[+]shutdown ok\n[+]forecasts ok: prometheus.url is not set; static scheduling\nreadyz check passed\n";
     server.check("/readyz?verbose", 200, passed).await;
     server.check("/readyz?verbose=1", 200, passed).await;
     server.check("/readyz?timeout=5s", 200, "ok").await;
     server.health.stopping();
-    let stopping =
-        "[+]ping ok\n[+]informer-sync ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n";
+    let stopping = "[+]ping ok\n[+]informer-sync ok\n[-]shutdown failed: reason withheld\n[+]forecasts ok: prometheus.url is not set; static scheduling\nreadyz check failed\n";
     server.check("/readyz", 500, stopping).await;
     server.check("/livez", 200, "ok").await;
+}
+
+/// Tests that readiness names what forecasts lack and since when, and is none the less for it.
+#[tokio::test]
+async fn readiness_says_what_forecasts_lack() {
+    let server = start().await;
+    server.health.synced();
+    let checks = "[+]ping ok\n[+]informer-sync ok\n[+]shutdown ok\n";
+    server.health.forecasts(Forecasts::Unreachable, 1_796_000_000);
+    server.health.forecasts(Forecasts::Unreachable, 1_796_000_060);
+    let missing = "Prometheus unreachable since 2026-11-30T00:53:20Z; static scheduling";
+    server.check("/readyz", 200, "ok").await;
+    let page = format!("{checks}[-]forecasts missing: {missing}\nreadyz check passed\n");
+    server.check("/readyz?verbose", 200, &page).await;
+    let (_, text) = server.get("/statusz").await;
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(shown["forecasts"], json!({"ok": false, "message": missing}));
+    server.health.forecasts(Forecasts::Trusted, 1_796_000_120);
+    let page = format!("{checks}[+]forecasts ok: trusted since 2026-11-30T00:55:20Z\nreadyz check passed\n");
+    server.check("/readyz?verbose", 200, &page).await;
 }
 
 /// Tests that an engine loop that has not turned for a minute counts as dead, and comes back by turning.
