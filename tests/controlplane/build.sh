@@ -3,7 +3,7 @@
 # Builds the control plane of the end-to-end tests from its Go modules into a cached folder, and prints that folder's
 # path on the last line. `build.sh --path` prints the path alone and builds nothing.
 #
-# The folder's name is a hash of all that goes into the binaries (both modules, the Go version, the target, the flags),
+# The folder's name is a hash of all that goes into the binaries (all modules, the Go version, the target, the flags),
 # so a finished binary is never out of date and is never built twice. A binary is built under another name and then
 # renamed: it is there as a whole or not at all, also when two builds run at once or one is interrupted.
 set -euo pipefail
@@ -14,6 +14,8 @@ cache=${MIG_SCHEDULER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mig-scheduler}/cont
 # Pure Go: no C compiler is needed, and the binaries run wherever the kernel does.
 export CGO_ENABLED=0
 flags=(-trimpath)
+# Prometheus without the clients of all clouds: the tests name their targets.
+prometheus_flags=(-tags remove_all_sd)
 
 fail() {
     echo "build.sh: $*" >&2
@@ -33,7 +35,7 @@ installed=$(head -n1 <<<"${target#go}")
 [[ $(printf '%s\n' "$needed" "$installed" | sort -V | head -n1) == "$needed" ]] ||
     fail "Go $needed or newer is needed to build the control plane, found $installed"
 
-out=$cache/$({ cat "$here"/go.{mod,sum} "$here"/kwok/go.{mod,sum} && echo "$target" "${flags[@]}"; } | sha256)
+out=$cache/$({ cat "$here"/go.{mod,sum} "$here"/{kwok,prometheus}/go.{mod,sum} && echo "$target" "${flags[@]}" "${prometheus_flags[@]}"; } | sha256)
 if [[ ${1:-} == --path ]]; then
     echo "$out"
     exit
@@ -70,5 +72,8 @@ build kube-apiserver "$here" k8s.io/kubernetes/cmd/kube-apiserver "4 min" "$stam
 build kube-scheduler "$here" k8s.io/kubernetes/cmd/kube-scheduler "20 s" "$stamp"
 build kube-controller-manager "$here" k8s.io/kubernetes/cmd/kube-controller-manager "20 s" "$stamp"
 build kwok "$here/kwok" sigs.k8s.io/kwok/cmd/kwok "1 min"
+flags+=("${prometheus_flags[@]}")
+build prometheus "$here/prometheus" github.com/prometheus/prometheus/cmd/prometheus "4 min"
+build promtool "$here/prometheus" github.com/prometheus/prometheus/cmd/promtool "10 s"
 
 echo "$out"

@@ -419,7 +419,7 @@ const TOKENS: &str = "tokens.csv";
 
 /// The folder of built binaries: `MIG_SCHEDULER_CONTROLPLANE` if set (a machine without Go), else where the
 /// build puts them.
-fn binaries() -> Result<PathBuf> {
+pub fn binaries() -> Result<PathBuf> {
     let missing = "the control plane is not built: run `make controlplane`";
     let folder = match std::env::var_os("MIG_SCHEDULER_CONTROLPLANE") {
         Some(folder) => PathBuf::from(folder),

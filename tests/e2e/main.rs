@@ -6,6 +6,7 @@
 //!   scheduler   starts and stops the scheduler under test
 //!   rights      gives it the rights that the manifests ship
 //!   cluster     all of them together
+//!   monitoring  a Prometheus, the exporter it scrapes and a proxy before it
 //!   fixtures    nodes and pods to fill it with
 //!   history     what every pod went through, and what the nodes hold in the end
 //! ```
@@ -24,12 +25,14 @@ mod emulator;
 mod fixtures;
 mod harness;
 mod history;
+mod monitoring;
 mod rights;
 mod scheduler;
 
 mod bad_input;
 mod control_plane;
 mod election;
+mod forecasts;
 mod outages;
 mod placing;
 mod refusals;

@@ -67,6 +67,21 @@ impl Scheduler {
         Ok(scheduler)
     }
 
+    /// [`Scheduler::start`] with these fields of the configuration in the place of the shipped ones.
+    pub async fn start_with(plane: &ControlPlane, name: &str, lease: Lease, settings: Value) -> Result<Self> {
+        let port = free_port()?;
+        let config = write_config(plane.dir(), name, port, lease)?;
+        let mut document: Value = serde_json::from_str(&fs::read_to_string(&config)?)?;
+        for (field, value) in settings.as_object().into_iter().flatten() {
+            document[field] = value.clone();
+        }
+        fs::write(&config, document.to_string()).context("write the settings")?;
+        let kubeconfig = plane.kubeconfig_for(MIG_SCHEDULER)?;
+        let mut scheduler = Scheduler::spawn(plane.dir(), name, port, &config, &kubeconfig)?;
+        scheduler.wait_until_ready().await?;
+        Ok(scheduler)
+    }
+
     /// Starts it and does not wait.
     pub fn launch(plane: &ControlPlane, name: &str, lease: Lease) -> Result<Self> {
         let port = free_port()?;
