@@ -17,17 +17,17 @@
 //! in [`tables`] and of the arguments. The layouts of a model are few (722 placed sets on an eight-slice GPU), so they
 //! are enumerated and looked up instead of being approximated.
 
-pub mod diff;
 pub mod geometry;
 pub mod layout;
 pub mod lookup;
 pub mod placement;
 pub mod profile;
+pub mod step;
 pub mod tables;
 
-pub use diff::{LayoutDiff, Step};
 pub use geometry::{Confidence, GpuModel, ProfileGeometry, ProfileIndex, UnknownModel, UnknownProfile};
 pub use layout::{Counts, Layout, LayoutError, LayoutTable, Variants, enumerate_layouts, find_layout};
 pub use lookup::OccupancyTable;
 pub use placement::{Placement, PlacementError, Slots};
 pub use profile::{Attribute, ParseProfileError, ProfileName, RESOURCE_PREFIX};
+pub use step::Step;

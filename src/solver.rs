@@ -8,3 +8,4 @@ pub mod fragmentation;
 pub mod measures;
 pub mod packing;
 pub mod patterns;
+pub mod transition;
