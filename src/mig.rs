@@ -20,6 +20,7 @@
 pub mod geometry;
 pub mod layout;
 pub mod lookup;
+pub mod parted;
 pub mod placement;
 pub mod profile;
 pub mod step;
