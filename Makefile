@@ -6,9 +6,10 @@ CARGO ?= cargo
 BENCH_NODES ?= 500 5000
 BENCH_PODS ?= 5000
 BENCH_ROUNDS ?= 2
+TRACES ?= ../shared/traces
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e lint fmt schema controlplane bench bench-e2e require-rust
+.PHONY: help build test unit e2e lint fmt schema controlplane bench bench-e2e bench-parvagpu require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,3 +53,6 @@ bench: require-rust ## Measure one decision at 1,000, 5,000 and 15,000 nodes
 bench-e2e: require-rust ## Measure throughput beside kube-scheduler: BENCH_NODES="500 5000" BENCH_PODS=5000 BENCH_ROUNDS=2
 	@tests/controlplane/build.sh >&2
 	@$(CARGO) bench --locked --bench end_to_end -- --nodes $(BENCH_NODES) --pods $(BENCH_PODS) --rounds $(BENCH_ROUNDS)
+
+bench-parvagpu: require-rust ## Size ParvaGPU's scenarios: TRACES=DIR is the folder that holds parvagpu/
+	@$(CARGO) bench --locked --bench parvagpu -- --traces $(TRACES)

@@ -8,4 +8,5 @@ pub mod fragmentation;
 pub mod measures;
 pub mod packing;
 pub mod patterns;
+pub mod services;
 pub mod transition;

@@ -9,5 +9,6 @@ mod config;
 mod manifests;
 mod mig_inputs;
 mod mig_tables;
+mod parvagpu;
 mod shared;
 mod simulate;
