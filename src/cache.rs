@@ -18,17 +18,23 @@
 //! - Nodes keep their [`NodeIndex`] as long as they are known or still hold pods; a pod seen on an unknown node is counted
 //!   there and becomes visible with the node.
 //!
-//! Bound: one entry per node and per pod of the API server.
+//! - The affinity terms of all counted pods are indexed by namespace, so that what running pods want of a newcomer is found
+//!   without a look at any of them.
+//!
+//! Bound: one entry per node, pod and namespace of the API server.
 
 mod node_info;
 mod snapshot;
+mod terms;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{DevicePlacement, Node, NodeName, Pod, PodUid};
+use crate::model::{DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid};
 
-pub use node_info::NodeInfo;
+use terms::TermIndex;
+
+pub use node_info::{NodeInfo, Occupant};
 pub use snapshot::Snapshot;
 
 /// Position of a node in the cache, stable while the node is known.
@@ -53,6 +59,35 @@ struct Held {
     assumed: bool,
 }
 
+/// A pod that is no longer counted where, or as what, it was.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// Where it was counted.
+    pub node: NodeIndex,
+    /// As what.
+    pub pod: Occupant,
+    /// Whether it holds nothing there any more, or something else; not if it is only labelled otherwise or begins to end.
+    pub frees_room: bool,
+}
+
+/// What came of showing the cache a bound pod.
+#[derive(Clone, Debug, Default)]
+pub struct Arrival {
+    /// What it was counted as before, where that was something else.
+    pub left: Option<Departure>,
+    /// Whether it is counted elsewhere, or as something else, than before.
+    pub changed: bool,
+}
+
+/// What came of showing the cache a node that is new or differs from before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeChange {
+    /// Its position.
+    pub at: NodeIndex,
+    /// Whether it came, went, or has other labels or taints: what the domains of a topology depend on.
+    pub moves_domains: bool,
+}
+
 /// See the module's comment.
 #[derive(Debug, Default)]
 pub struct Cache {
@@ -65,6 +100,10 @@ pub struct Cache {
     generation: Generation,
     known: usize,
     assumed: usize,
+    terms: TermIndex,
+    namespaces: BTreeMap<Arc<str>, Labels>,
+    /// How often a namespace came, went or changed.
+    namespace_changes: u64,
 }
 
 impl Cache {
@@ -128,41 +167,89 @@ impl Cache {
         self.pods.get(uid).is_some_and(|held| held.assumed)
     }
 
-    /// Takes in a node. Returns its position if it is new or differs from before.
-    pub fn apply_node(&mut self, node: Node) -> Option<NodeIndex> {
+    /// The kind of a pod of ours: its spec and the terms of counted pods that concern it now.
+    pub fn kind_of(&self, pod: &Pod) -> PodKind {
+        let namespace = &pod.id.namespace;
+        let namespace_labels = || self.namespaces.get(namespace).cloned().unwrap_or_default();
+        let terms = self.terms.concerning(namespace, namespace_labels, &pod.labels);
+        PodKind { spec: Arc::clone(&pod.spec), terms }
+    }
+
+    /// How often a term came to be held that no counted pod had held.
+    pub fn new_terms(&self) -> u64 {
+        self.terms.arrivals()
+    }
+
+    /// The labels of a namespace, where it is known.
+    pub fn namespace_labels(&self, name: &str) -> Option<&Labels> {
+        self.namespaces.get(name)
+    }
+
+    /// How often a namespace came, went or changed.
+    pub fn namespace_changes(&self) -> u64 {
+        self.namespace_changes
+    }
+
+    /// Takes in a namespace. Returns whether it is new or differs from before.
+    pub fn apply_namespace(&mut self, name: Arc<str>, labels: Labels) -> bool {
+        let changed = self.namespaces.get(&name) != Some(&labels);
+        if changed {
+            self.namespaces.insert(name, labels);
+            self.namespace_changes += 1;
+        }
+        changed
+    }
+
+    /// Takes out a namespace. Returns whether it was known.
+    pub fn delete_namespace(&mut self, name: &str) -> bool {
+        let known = self.namespaces.remove(name).is_some();
+        self.namespace_changes += u64::from(known);
+        known
+    }
+
+    /// Takes in a node. Returns what that changes, if it is new or differs from before.
+    pub fn apply_node(&mut self, node: Node) -> Option<NodeChange> {
         let at = self.index_of(&node.name);
-        if self.at(at).node() == Some(&node) {
+        let before = self.at(at).node();
+        if before == Some(&node) {
             return None;
         }
-        self.known += usize::from(self.at(at).node().is_none());
+        let alike = |before: &Node| before.labels == node.labels && before.taints == node.taints;
+        let moves_domains = !before.is_some_and(alike);
+        self.known += usize::from(before.is_none());
         self.change(at).set_node(Some(node));
-        Some(at)
+        Some(NodeChange { at, moves_domains })
     }
 
-    /// Takes out a node. Its pods go on counting until the API server has deleted them, should the node come back.
-    pub fn delete_node(&mut self, name: &NodeName) {
-        let Some(at) = self.find(name) else { return };
-        self.known -= usize::from(self.at(at).node().is_some());
+    /// Takes out a node. Its pods go on counting until the API server has deleted them, should the node come back. Returns
+    /// whether it was known.
+    pub fn delete_node(&mut self, name: &NodeName) -> bool {
+        let Some(at) = self.find(name) else { return false };
+        let known = self.at(at).node().is_some();
+        self.known -= usize::from(known);
         self.change(at).set_node(None);
         self.release_if_vacant(at);
+        known
     }
 
-    /// Takes in a pod that is bound to `node`, confirming it if it was assumed there. Returns the node on which something
-    /// may have become free: the one it was counted on before, if its place or its requests differ now.
-    pub fn apply_pod(&mut self, pod: &Pod, node: &NodeName) -> Option<NodeIndex> {
+    /// Takes in a pod that is bound to `node`, confirming it if it was assumed there.
+    pub fn apply_pod(&mut self, pod: &Pod, node: &NodeName) -> Arrival {
         let at = self.index_of(node);
         if let Some(held) = self.pods.get_mut(&pod.id.uid)
             && held.node == at
             && self.nodes[at.as_usize()].holds_same(pod)
         {
             self.assumed -= usize::from(std::mem::take(&mut held.assumed));
-            return None;
+            return Arrival::default();
         }
         let known = self.placements_of(&pod.id.uid);
-        let freed = self.remove_pod(&pod.id.uid);
+        let mut left = self.remove_pod(&pod.id.uid);
+        if let Some(left) = &mut left {
+            left.frees_room = left.node != at || left.pod.spec != pod.spec;
+        }
         let at = self.index_of(node);
         self.insert(pod, at, if pod.placements.is_empty() { &known } else { &pod.placements }, false);
-        freed
+        Arrival { left, changed: true }
     }
 
     /// Counts a pod on a node on which it is about to be bound.
@@ -171,13 +258,19 @@ impl Cache {
         self.insert(pod, at, placements, true);
     }
 
-    /// Takes out a pod, assumed or not. Returns the node on which it was counted.
-    pub fn remove_pod(&mut self, uid: &PodUid) -> Option<NodeIndex> {
-        let held = self.pods.remove(uid)?;
-        self.assumed -= usize::from(held.assumed);
-        self.change(held.node).remove(uid);
-        self.release_if_vacant(held.node);
-        Some(held.node)
+    /// Takes out a pod, assumed or not. Returns what it was counted as.
+    pub fn remove_pod(&mut self, uid: &PodUid) -> Option<Departure> {
+        let Held { node, assumed } = self.pods.remove(uid)?;
+        self.assumed -= usize::from(assumed);
+        let pod = self.change(node).remove(uid)?;
+        self.terms.remove(&pod.spec);
+        self.release_if_vacant(node);
+        Some(Departure { node, pod, frees_room: true })
+    }
+
+    /// A counted pod.
+    pub fn occupant(&self, uid: &PodUid) -> Option<&Occupant> {
+        self.node_of(uid).and_then(|at| self.at(at).occupant(uid))
     }
 
     fn placements_of(&self, uid: &PodUid) -> Vec<DevicePlacement> {
@@ -187,6 +280,7 @@ impl Cache {
     fn insert(&mut self, pod: &Pod, node: NodeIndex, placements: &[DevicePlacement], assumed: bool) {
         self.assumed += usize::from(assumed);
         self.pods.insert(pod.id.uid.clone(), Held { node, assumed });
+        self.terms.insert(&pod.spec);
         self.change(node).insert(pod, placements);
     }
 

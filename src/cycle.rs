@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!   filter   which nodes can take the pod                     (node-local predicates, kube-scheduler's rules and words)
-//!   score    which of them is best                            (least fragmentation, then best fit)
-//!   ranking  both, remembered for pods of equal spec, so that a decision looks only at nodes that changed
+//!   domains  which of them other pods keep it away from       (pod affinity and spreading, by counts per topology domain)
+//!   wishes   which of them suit it                            (preferences, weighed as kube-scheduler does)
+//!   score    which of those is best                           (least fragmentation, then best fit)
+//!   ranking  all that, remembered for pods of equal kind, so that a decision looks only at what changed
+//!   hints    whether an event may have made a place for a waiting kind
 //!   reasons  if there is none: why, as a histogram over the nodes
 //! ```
 //!
@@ -11,16 +14,20 @@
 //! decision and never its result.
 
 mod diagnosis;
+mod domains;
 mod filter;
+mod hints;
 mod ranking;
 mod reason;
 mod score;
+mod wishes;
 
 use crate::cache::{Cache, NodeIndex};
-use crate::model::{DevicePlacement, PodSpec};
+use crate::model::{DevicePlacement, PodKind};
 
 pub use diagnosis::Diagnosis;
 pub use filter::feasible;
+pub use hints::{Occasion, has_become_feasible};
 pub use ranking::Rankings;
 pub use reason::Reason;
 pub use score::{FragmentationTables, Score, Scoring};
@@ -41,20 +48,31 @@ pub enum Decision {
     Unschedulable(Diagnosis),
 }
 
-/// Decides where a pod with this spec goes. Costs one filter and score for each node that changed since the last decision for
-/// an equal spec (for a spec not seen lately: for every node), plus a logarithm of the number of nodes.
+/// Decides where a pod of this kind goes. Costs one filter and score for each node that changed since the last decision for
+/// an equal kind (for a kind not seen lately: for every node), plus a logarithm of the number of nodes; where other pods have
+/// a say, also what [`domains`] costs.
 pub fn decide(
     cache: &Cache,
     tables: &FragmentationTables,
     rankings: &mut Rankings,
-    spec: &std::sync::Arc<PodSpec>,
+    kind: &PodKind,
 ) -> Decision {
-    let ranked = rankings.best(cache, tables, spec);
+    let ranked = rankings.best(cache, tables, kind);
     let placed = ranked.and_then(|(node, feasible)| {
-        let placements = score::placements(tables, rankings.scoring(), spec, cache.at(node))?;
+        let placements = score::placements(tables, rankings.scoring(), &kind.spec, cache.at(node))?;
         Some(Decision::Place { node, placements, feasible })
     });
-    placed.unwrap_or_else(|| Decision::Unschedulable(Diagnosis::of(cache, tables, spec)))
+    placed.unwrap_or_else(|| Decision::Unschedulable(Diagnosis::of(cache, tables, rankings, kind)))
+}
+
+/// Every node that [`decide`] chooses from, best first. Empty where it finds none.
+pub fn candidates(
+    cache: &Cache,
+    tables: &FragmentationTables,
+    rankings: &mut Rankings,
+    kind: &PodKind,
+) -> Vec<NodeIndex> {
+    rankings.all(cache, tables, kind)
 }
 
 #[cfg(test)]

@@ -10,13 +10,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::{Cache, NodeIndex};
-use crate::cycle::{Decision, Diagnosis, FragmentationTables, Rankings, Scoring, decide, feasible};
+use crate::cache::{Cache, Departure, NodeIndex};
+use crate::cycle::{
+    Decision, Diagnosis, FragmentationTables, Occasion, Rankings, Scoring, decide, has_become_feasible,
+};
 use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
 use crate::event::{BindOutcome, Event};
 use crate::fact::{Fact, QueueCause, QueueName};
 use crate::forecast::{GroupOutlook, Outlook};
-use crate::model::{DevicePlacement, Node, NodeName, Partitioning, Pod, PodUid, Time};
+use crate::model::{DevicePlacement, Labels, Node, NodeName, Partitioning, Pod, PodKind, PodUid, Time};
 use crate::queue::{Move, News, Queue, QueuedPod, Verdict};
 use crate::solver::fragmentation::DemandMix;
 
@@ -72,6 +74,8 @@ pub struct Engine {
     requests_seen: u64,
     tables: FragmentationTables,
     rankings: Rankings,
+    /// The number of new terms of running pods up to which the waiting pods are grouped.
+    known_terms: u64,
     /// How often a node came, went or changed.
     topology: u64,
     /// The topology up to which every waiting pod has its explanation.
@@ -94,6 +98,7 @@ impl Engine {
             requests_seen: 0,
             tables: FragmentationTables::default(),
             rankings: Rankings::new(options.scoring),
+            known_terms: 0,
             topology: 0,
             explained: 0,
             next_renewal: Time::ZERO,
@@ -134,11 +139,18 @@ impl Engine {
             Event::Synced => self.synced = true,
             Event::NodeApplied(node) => self.apply_node(now, node, effects),
             Event::NodeDeleted(name) => {
-                self.cache.delete_node(&name);
+                let known = self.cache.delete_node(&name);
                 self.topology += 1;
+                let occasion = Occasion { moves_domains: known, ..Occasion::default() };
+                self.wake(now, &occasion, QueueCause::NodeChange, effects);
             }
             Event::PodApplied(pod) => self.apply_pod(now, pod, effects),
             Event::PodDeleted(uid) => self.delete_pod(now, &uid, effects),
+            Event::NamespaceApplied { name, labels } => self.apply_namespace(now, name, labels, effects),
+            Event::NamespaceDeleted(name) => {
+                let known = self.cache.delete_namespace(&name);
+                self.follow_namespaces(now, known, effects);
+            }
             Event::BindFinished { uid, node, outcome } => {
                 self.finish_bind(now, &uid, &node, outcome, effects)
             }
@@ -168,8 +180,31 @@ impl Engine {
             self.tables.add(model, &self.mix);
         }
         let changed = self.cache.apply_node(node);
-        self.topology += u64::from(changed.is_some());
-        self.wake(now, changed, QueueCause::NodeChange, effects);
+        let Some(change) = changed else { return };
+        self.topology += 1;
+        let occasion =
+            Occasion { roomier: Some(change.at), moves_domains: change.moves_domains, ..Occasion::default() };
+        self.wake(now, &occasion, QueueCause::NodeChange, effects);
+    }
+
+    fn apply_namespace(&mut self, now: Time, name: Arc<str>, labels: Labels, effects: &mut Vec<Effect>) {
+        let changed = self.cache.apply_namespace(name, labels);
+        self.follow_namespaces(now, changed, effects);
+    }
+
+    /// A namespace came, went or changed, if `changed`: other terms may concern the pods in it now, and other pods their terms.
+    fn follow_namespaces(&mut self, now: Time, changed: bool, effects: &mut Vec<Effect>) {
+        if !changed || !self.queue.has_waiting() {
+            return;
+        }
+        let (cache, tables, rankings) = (&self.cache, &self.tables, &mut self.rankings);
+        let moved = self.queue.regroup(|pod| cache.kind_of(pod));
+        let occasion = Occasion { moves_namespaces: true, ..Occasion::default() };
+        let woken = self.queue.wake(now, |kind| {
+            has_become_feasible(cache, tables, rankings, &occasion, kind)
+                || moved.contains(kind) && rankings.best(cache, tables, kind).is_some()
+        });
+        record_moves(woken.into_iter().map(|queue| (queue, QueueCause::NamespaceChange)), effects);
     }
 
     fn apply_pod(&mut self, now: Time, pod: Pod, effects: &mut Vec<Effect>) {
@@ -177,9 +212,13 @@ impl Engine {
             return self.delete_pod(now, &pod.id.uid, effects);
         }
         if let Some(node) = &pod.node {
-            let freed = self.cache.apply_pod(&pod, node);
+            let arrival = self.cache.apply_pod(&pod, node);
             self.settle(&pod);
-            return self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
+            if arrival.changed {
+                self.arrive(now, &pod.id.uid, effects);
+                self.leave(now, arrival.left, effects);
+            }
+            return;
         }
         if pod.scheduler_name != self.scheduler_name {
             return;
@@ -218,8 +257,8 @@ impl Engine {
         } else {
             drop(self.queue.remove(uid));
         }
-        let freed = self.cache.remove_pod(uid);
-        self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
+        let left = self.cache.remove_pod(uid);
+        self.leave(now, left, effects);
     }
 
     fn finish_bind(
@@ -248,8 +287,8 @@ impl Engine {
         } else {
             drop(self.queue.remove(uid));
         }
-        let freed = self.cache.is_assumed(uid).then(|| self.cache.remove_pod(uid)).flatten();
-        self.wake(now, freed, QueueCause::AssignedPodDelete, effects);
+        let left = self.cache.is_assumed(uid).then(|| self.cache.remove_pod(uid)).flatten();
+        self.leave(now, left, effects);
     }
 
     /// The API server confirmed a bind.
@@ -293,27 +332,28 @@ impl Engine {
     /// Tries one pod. Returns whether that took a look at every node, only to find none.
     fn try_pod(&mut self, now: Time, pod: &Pod, effects: &mut Vec<Effect>) -> bool {
         self.observe_demand(pod);
-        if let Some(verdict) = self.queue.verdict(&pod.spec)
+        let kind = self.cache.kind_of(pod);
+        if let Some(verdict) = self.queue.verdict(&kind)
             && now.since(verdict.at) < EXPLANATION_AGE
         {
             let verdict = verdict.clone();
             let message = Arc::clone(&verdict.message);
-            let news = self.queue.join(&pod.id.uid, verdict);
+            let news = self.queue.join(&pod.id.uid, kind, verdict);
             report_refusal(pod, &message, news, effects);
             if news == News::Message {
                 effects.push(unschedulable(pod, &message));
             }
             return false;
         }
-        match decide(&self.cache, &self.tables, &mut self.rankings, &pod.spec) {
+        match decide(&self.cache, &self.tables, &mut self.rankings, &kind) {
             Decision::Place { node, placements, feasible } => {
-                self.assume(pod, node, placements, feasible, effects);
+                self.assume(now, pod, node, placements, feasible, effects);
                 false
             }
             Decision::Unschedulable(diagnosis) => {
                 let verdict = self.verdict(now, &diagnosis);
                 let message = Arc::clone(&verdict.message);
-                let news = self.queue.wait(&pod.id.uid, now, verdict);
+                let news = self.queue.wait(&pod.id.uid, now, kind, verdict);
                 report_refusal(pod, &message, news, effects);
                 effects.push(unschedulable(pod, &message));
                 true
@@ -325,13 +365,13 @@ impl Engine {
         Verdict { message: diagnosis.to_string().into(), at: now, topology: self.topology }
     }
 
-    /// Tells waiting pods anew why they wait, one spec at a time, if the nodes have changed since they were told. They are not
+    /// Tells waiting pods anew why they wait, one kind at a time, if the nodes have changed since they were told. They are not
     /// tried: no node can take them, or they would have been woken.
     fn renew_explanation(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if self.explained == self.topology || now < self.next_renewal {
             return;
         }
-        let Some((spec, verdict)) = self.queue.outdated(self.topology) else {
+        let Some((kind, verdict)) = self.queue.outdated(self.topology) else {
             self.explained = self.topology;
             return;
         };
@@ -340,11 +380,11 @@ impl Engine {
             self.next_renewal = due;
             return;
         }
-        let spec = Arc::clone(spec);
-        let diagnosis = Diagnosis::of(&self.cache, &self.tables, &spec);
+        let kind: PodKind = kind.clone();
+        let diagnosis = Diagnosis::of(&self.cache, &self.tables, &mut self.rankings, &kind);
         let verdict = self.verdict(now, &diagnosis);
         let message = Arc::clone(&verdict.message);
-        let told = self.queue.explain(&spec, verdict);
+        let told = self.queue.explain(&kind, verdict);
         effects
             .extend(told.iter().map(|pod| report(pod, UnschedulableReason::Unschedulable, &message, false)));
         self.next_renewal = now + RENEWAL_PACE;
@@ -352,6 +392,7 @@ impl Engine {
 
     fn assume(
         &mut self,
+        now: Time,
         pod: &Pod,
         at: NodeIndex,
         placements: Vec<DevicePlacement>,
@@ -362,6 +403,7 @@ impl Engine {
         let node = self.cache.at(at).name().clone();
         effects.push(Effect::Fact(Fact::PodAssumed { pod: pod.id.clone(), node: node.clone(), feasible }));
         effects.push(Effect::Bind(Binding { pod: pod.id.clone(), node, placements }));
+        self.arrive(now, &pod.id.uid, effects);
     }
 
     /// Counts each pod's request once, at its first attempt, and lets the tables follow the mix now and then.
@@ -379,13 +421,35 @@ impl Engine {
         }
     }
 
-    /// Something may have become free on a node: whoever it can take now need not wait any longer.
-    fn wake(&mut self, now: Time, node: Option<NodeIndex>, cause: QueueCause, effects: &mut Vec<Effect>) {
-        let Some(at) = node else { return };
-        let info = self.cache.at(at);
-        let Some(node) = info.node() else { return };
-        let tables = &self.tables;
-        let moved = self.queue.wake(now, |spec| feasible(tables, spec, info, node));
+    /// A pod is counted on a node: those that want to be near it need not wait any longer, and it may keep others away.
+    fn arrive(&mut self, now: Time, uid: &PodUid, effects: &mut Vec<Effect>) {
+        if !self.queue.has_waiting() {
+            self.known_terms = self.cache.new_terms();
+            return;
+        }
+        if self.known_terms != self.cache.new_terms() {
+            self.known_terms = self.cache.new_terms();
+            let cache = &self.cache;
+            drop(self.queue.regroup(|pod| cache.kind_of(pod)));
+        }
+        let Some(pod) = self.cache.occupant(uid).cloned() else { return };
+        let occasion = Occasion { arrived: Some(&pod), ..Occasion::default() };
+        self.wake(now, &occasion, QueueCause::AssignedPodAdd, effects);
+    }
+
+    /// A pod is counted no more where it was: whoever it stood in the way of need not wait any longer.
+    fn leave(&mut self, now: Time, left: Option<Departure>, effects: &mut Vec<Effect>) {
+        let Some(Departure { node, pod, frees_room }) = left else { return };
+        let roomier = frees_room.then_some(node);
+        let occasion = Occasion { roomier, left: Some(&pod), ..Occasion::default() };
+        self.wake(now, &occasion, QueueCause::AssignedPodDelete, effects);
+    }
+
+    /// Something happened: whoever has a place now need not wait any longer.
+    fn wake(&mut self, now: Time, occasion: &Occasion<'_>, cause: QueueCause, effects: &mut Vec<Effect>) {
+        let (cache, tables, rankings) = (&self.cache, &self.tables, &mut self.rankings);
+        let has_place = |kind: &PodKind| has_become_feasible(cache, tables, rankings, occasion, kind);
+        let moved = self.queue.wake(now, has_place);
         record_moves(moved.into_iter().map(|queue| (queue, cause)), effects);
     }
 }

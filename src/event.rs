@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use crate::forecast::Outlook;
-use crate::model::{Node, NodeName, Pod, PodUid};
+use crate::model::{Labels, Node, NodeName, Pod, PodUid};
 
 /// Something that happened outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Nodes and pods have been listed completely once: decisions may begin.
+    /// Nodes, pods and namespaces have been listed completely once: decisions may begin.
     Synced,
     /// A node appeared or changed.
     NodeApplied(Node),
@@ -20,6 +20,15 @@ pub enum Event {
     PodApplied(Pod),
     /// A pod is gone.
     PodDeleted(PodUid),
+    /// A namespace appeared or changed.
+    NamespaceApplied {
+        /// Its name.
+        name: Arc<str>,
+        /// Its labels, by which affinity terms select it.
+        labels: Labels,
+    },
+    /// A namespace is gone.
+    NamespaceDeleted(Arc<str>),
     /// A bind that the engine asked for has ended, with a definite answer.
     BindFinished {
         /// The pod.

@@ -104,6 +104,10 @@ pub enum QueueCause {
     NodeChange,
     /// A pod on some node ended or was forgotten.
     AssignedPodDelete,
+    /// A pod came to some node, or changed there.
+    AssignedPodAdd,
+    /// A namespace came, went or changed.
+    NamespaceChange,
 }
 
 impl QueueCause {
@@ -116,6 +120,8 @@ impl QueueCause {
             QueueCause::BackoffComplete => "BackoffComplete",
             QueueCause::NodeChange => "NodeChange",
             QueueCause::AssignedPodDelete => "AssignedPodDelete",
+            QueueCause::AssignedPodAdd => "AssignedPodAdd",
+            QueueCause::NamespaceChange => "NamespaceChange",
         }
     }
 }

@@ -2,14 +2,27 @@
 //!
 //! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`, or with GPUs that are cut on demand
 //! `n0 A100-40GB*2`. A pod: `p0 cpu=100 1g.5gb=1 prio=5 tolerates=gpu zone=a port=80 on=n1`. Everything not said is roomy
-//! on nodes and absent on pods.
+//! on nodes and absent on pods. A node may also have `shy=key` (a `PreferNoSchedule` taint), `feature=x` and `image=x:bytes`;
+//! a pod `ns=other`, `label=app:web`, `prefers=zone:a*10` (nodes), `feature=x`, `image=x`, and rules about other pods:
+//!
+//! ```text
+//!   near=zone/app:web     required affinity              likes=zone/app:web*10      preferred affinity
+//!   apart=zone/app:web    required anti-affinity         dislikes=zone/app:web*10   preferred anti-affinity
+//!   spread=zone/app:web/1 DoNotSchedule, maxSkew 1       evenly=zone/app:web/1      ScheduleAnyway
+//! ```
+//!
+//! A selector is `app:web`, `app` (has it), `!app`, `app!web` (another value or none), several joined by `+`, `*` for every
+//! pod or `-` for none. After it `@other` names a namespace, `@team:a` selects namespaces by label, `@*` all. A spread
+//! constraint may go on with `/min3` (`minDomains`), `/anynode` (`nodeAffinityPolicy: Ignore`) and `/taints`
+//! (`nodeTaintsPolicy: Honor`). The key `host` stands for `kubernetes.io/hostname`.
 
 use std::sync::Arc;
 
 use crate::mig::{GpuModel, ProfileName};
 use crate::model::{
-    HostPort, MigConfigState, MigRequest, Node, Partitioning, Pod, PodId, PodSpec, Protocol, ResourceName,
-    Resources, Taint, TaintEffect, Time, Toleration,
+    AffinityTerm, HostPort, LabelSelector, Labels, MigConfigState, MigRequest, Node, NodeSelectorTerm,
+    Operator, Partitioning, Pod, PodId, PodSelection, PodSpec, Protocol, Relations, Requirement,
+    ResourceName, Resources, SpreadConstraint, Taint, TaintEffect, Time, Toleration,
 };
 
 /// A stream of numbers below the bound it is asked for, the same for the same seed (Knuth's MMIX generator).
@@ -32,6 +45,8 @@ pub fn node(text: &str) -> Node {
         mig_config_state: MigConfigState::Absent,
         gpu_model: None,
         partitioning: Partitioning::Fixed,
+        features: [].into(),
+        images: [].into(),
     };
     for (name, amount) in [("cpu", "64000"), ("memory", "1099511627776"), ("pods", "110")] {
         set(&mut node.allocatable, name, amount);
@@ -52,9 +67,18 @@ pub fn node(text: &str) -> Node {
                     effect: TaintEffect::NoSchedule,
                 });
             }
-            Some(("label", pair)) => {
-                let (key, value) = pair.split_once(':').unwrap();
-                node.labels.insert(key.into(), value.into());
+            Some(("shy", key)) => {
+                node.taints.push(Taint {
+                    key: key.into(),
+                    value: "".into(),
+                    effect: TaintEffect::PreferNoSchedule,
+                });
+            }
+            Some(("label", pair)) => label(&mut node.labels, pair),
+            Some(("feature", name)) => drop(node.features.insert(name.into())),
+            Some(("image", pair)) => {
+                let (name, size) = pair.rsplit_once(':').unwrap();
+                node.images.insert(name.into(), size.parse().unwrap());
             }
             Some(("state", "success")) => node.mig_config_state = MigConfigState::Success,
             Some(("state", state)) => node.mig_config_state = MigConfigState::Unsettled(state.into()),
@@ -70,12 +94,15 @@ pub fn pod(text: &str) -> Pod {
     let name = words.next().unwrap();
     let mut spec = PodSpec::default();
     spec.requests.pods = 1;
+    let mut labels = Labels::new();
+    let mut relations = Relations::default();
     let mut pod = Pod {
         id: PodId { namespace: "ns".into(), name: name.into(), uid: name.into() },
         scheduler_name: "mig-scheduler".into(),
         node: None,
         priority: 0,
         created: Time::ZERO,
+        labels: Arc::default(),
         spec: Arc::default(),
         gated: false,
         terminating: false,
@@ -91,6 +118,25 @@ pub fn pod(text: &str) -> Pod {
             None => panic!("{word} in {text}"),
             Some(("prio", value)) => pod.priority = value.parse().unwrap(),
             Some(("created", value)) => pod.created = Time::from_secs(value.parse().unwrap()),
+            Some(("ns", namespace)) => pod.id.namespace = namespace.into(),
+            Some(("label", pair)) => label(&mut labels, pair),
+            Some(("feature", name)) => spec.features.push(name.into()),
+            Some(("image", name)) => spec.images.push(name.into()),
+            Some(("prefers", text)) => {
+                let (text, weight) = text.split_once('*').unwrap();
+                let match_expressions = vec![requirement(text)];
+                let term = NodeSelectorTerm { match_expressions, ..NodeSelectorTerm::default() };
+                spec.preferred_nodes.push((weight.parse().unwrap(), term));
+            }
+            Some(("near", text)) => relations.affinity.push(term(text)),
+            Some(("apart", text)) => relations.anti_affinity.push(term(text)),
+            Some(("likes", text)) => relations.preferred.push(weighted(text)),
+            Some(("dislikes", text)) => {
+                let (weight, term) = weighted(text);
+                relations.preferred.push((-weight, term));
+            }
+            Some(("spread", text)) => relations.spread.push(spread(text)),
+            Some(("evenly", text)) => relations.spread_softly.push(spread(text)),
             Some(("on", node)) => pod.node = Some(node.into()),
             Some(("by", scheduler)) => pod.scheduler_name = scheduler.into(),
             Some(("tolerates", key)) => {
@@ -110,8 +156,94 @@ pub fn pod(text: &str) -> Pod {
             }
         }
     }
-    pod.spec = Arc::new(spec);
+    if !relations.is_empty() {
+        relate(&mut relations, &pod.id.namespace, &labels);
+        spec.relations = Some(Arc::new(relations));
+    }
+    (pod.spec, pod.labels) = (Arc::new(spec), Arc::new(labels));
     pod
+}
+
+/// Resolves rules against their pod, as a conversion does.
+fn relate(relations: &mut Relations, namespace: &Arc<str>, labels: &Labels) {
+    relations.namespace = Arc::clone(namespace);
+    let preferred = relations.preferred.iter_mut().map(|(_, term)| term);
+    for term in relations.affinity.iter_mut().chain(&mut relations.anti_affinity).chain(preferred) {
+        if term.pods.namespaces.is_empty() && term.pods.namespace_selector.is_nothing() {
+            term.pods.namespaces.insert(Arc::clone(namespace));
+        }
+    }
+    relations.attracts_itself = relations.affinity.iter().all(|term| term.pods.selector.matches(labels));
+    for constraint in relations.spread.iter_mut().chain(&mut relations.spread_softly) {
+        constraint.counts_itself = constraint.selector.matches(labels);
+    }
+}
+
+/// Parses the labels of a namespace: `team:a stage:prod`.
+pub fn labels(text: &str) -> Labels {
+    let mut labels = Labels::new();
+    text.split_whitespace().for_each(|pair| label(&mut labels, pair));
+    labels
+}
+
+fn label(labels: &mut Labels, pair: &str) {
+    let (name, value) = pair.split_once(':').unwrap();
+    labels.insert(key(name), value.into());
+}
+
+fn key(name: &str) -> Arc<str> {
+    if name == "host" { "kubernetes.io/hostname".into() } else { name.into() }
+}
+
+fn requirement(text: &str) -> Requirement {
+    let (name, operator, value) = match (text.strip_prefix('!'), text.split_once('!'), text.split_once(':')) {
+        (Some(name), _, _) => (name, Operator::DoesNotExist, None),
+        (_, Some((name, value)), _) => (name, Operator::NotIn, Some(value)),
+        (_, _, Some((name, value))) => (name, Operator::In, Some(value)),
+        _ => (text, Operator::Exists, None),
+    };
+    Requirement { key: key(name), operator, values: value.into_iter().map(Arc::from).collect() }
+}
+
+fn selector(text: &str) -> LabelSelector {
+    match text {
+        "-" => LabelSelector::Nothing,
+        "*" => LabelSelector::All(Vec::new()),
+        _ => LabelSelector::All(text.split('+').map(requirement).collect()),
+    }
+}
+
+/// `zone/app:web@other`
+fn term(text: &str) -> AffinityTerm {
+    let (name, pods) = text.split_once('/').unwrap();
+    let (pods, namespaces) = pods.split_once('@').unwrap_or((pods, ""));
+    let mut selection = PodSelection { selector: selector(pods), ..PodSelection::default() };
+    match namespaces {
+        "" => {}
+        text if text.contains([':', '!', '*']) => selection.namespace_selector = selector(text),
+        name => drop(selection.namespaces.insert(name.into())),
+    }
+    AffinityTerm { topology_key: key(name), pods: selection }
+}
+
+fn weighted(text: &str) -> (i64, AffinityTerm) {
+    let (text, weight) = text.rsplit_once('*').unwrap();
+    (weight.parse().unwrap(), term(text))
+}
+
+/// `zone/app:web/1/min3`
+fn spread(text: &str) -> SpreadConstraint {
+    let parts: Vec<&str> = text.split('/').collect();
+    let least = parts.iter().find_map(|part| part.strip_prefix("min"));
+    SpreadConstraint {
+        topology_key: key(parts[0]),
+        max_skew: parts[2].parse().unwrap(),
+        selector: selector(parts[1]),
+        min_domains: least.map_or(1, |least| least.parse().unwrap()),
+        honors_affinity: !parts.contains(&"anynode"),
+        honors_taints: parts.contains(&"taints"),
+        counts_itself: false,
+    }
 }
 
 fn set(resources: &mut Resources, name: &str, amount: &str) {

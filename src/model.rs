@@ -7,6 +7,7 @@
 mod ids;
 mod node;
 mod pod;
+mod relation;
 mod requests;
 mod resources;
 mod selector;
@@ -16,8 +17,9 @@ mod time;
 pub use ids::{NodeName, PodId, PodUid};
 pub use node::{MigConfigState, Node, Partitioning};
 pub use pod::{DevicePlacement, HostPort, MigRequest, Pod, PodSpec, Protocol, Unsupported};
+pub use relation::{AffinityTerm, HeldTerm, PodKind, PodSelection, Relations, SpreadConstraint, Stance};
 pub use requests::{ContainerRequests, OnNode, PodLevel, PodRequests};
 pub use resources::{MAX_QUANTITY, ResourceName, Resources};
-pub use selector::{NodeSelector, NodeSelectorTerm, Operator, Requirement};
+pub use selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use time::Time;

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! Invariants:
-//! - Waiting pods are kept by spec, and a spec that has waiting pods is one that *no node can take now*: whatever changes a
-//!   node for the better calls [`Queue::wake`], which moves all pods of every spec that this node can take. Hence no pod waits
-//!   for a periodic flush, no spec is woken by an event that cannot help it, and a pod whose equal already waits needs no look
-//!   at the nodes. Of the pods that are woken together as many as fit are placed; the first of the others is tried in vain,
+//! - Waiting pods are kept by kind (spec, and terms of running pods that concern them), and a kind that has waiting pods is one
+//!   that *no node can take now*: whatever may change that calls [`Queue::wake`], which moves all pods of every kind that has a
+//!   place now. Hence no pod waits for a periodic flush, no kind is woken by an event that cannot help it, and a pod whose equal
+//!   already waits needs no look at the nodes. When other terms come to concern waiting pods, [`Queue::regroup`] keeps their
+//!   kinds true. Of the pods that are woken together as many as fit are placed; the first of the others is tried in vain,
 //!   and the rest follow it back without having been tried.
 //! - Nothing is lost while a pod is in flight: a bind that fails puts it into back-off, whence it is tried again whatever
 //!   happened meanwhile; a change of the pod itself is stored; if it is deleted it stays, marked as gone, until the answer.
@@ -23,12 +24,12 @@
 //! Bound: one entry per unbound pod of ours in the API server.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fact::{QueueCause, QueueName};
-use crate::model::{Pod, PodSpec, PodUid, Time};
+use crate::model::{Pod, PodKind, PodUid, Time};
 
 /// Place in the order: higher priority first, then older, then earlier seen (which no two pods share).
 type Rank = (Reverse<i32>, Time, u64);
@@ -48,6 +49,8 @@ pub struct QueuedPod {
     pub gone: bool,
     rank: Rank,
     place: Place,
+    /// As what it waits, if it does.
+    kind: Option<PodKind>,
     /// When its present back-off ends.
     ready: Time,
 }
@@ -79,7 +82,7 @@ enum Place {
     InFlight,
 }
 
-/// Why no node takes a spec, as found by a look at the nodes.
+/// Why no node takes a kind of pod, as found by a look at the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// For people: `0/20 nodes are available: …`.
@@ -101,7 +104,7 @@ pub enum News {
     Message,
 }
 
-/// The waiting pods of one spec.
+/// The waiting pods of one kind.
 #[derive(Debug)]
 struct Class {
     /// The latest.
@@ -122,7 +125,7 @@ pub struct Queue {
     pods: BTreeMap<PodUid, QueuedPod>,
     active: BTreeMap<Rank, PodUid>,
     backoff: BTreeMap<(Time, Rank), PodUid>,
-    waiting: BTreeMap<Arc<PodSpec>, Class>,
+    waiting: BTreeMap<PodKind, Class>,
     arrivals: u64,
     gated: usize,
     in_flight: usize,
@@ -168,7 +171,7 @@ impl Queue {
     /// Takes in a pod that appeared or changed.
     pub fn apply(&mut self, now: Time, pod: Pod) -> Option<Move> {
         let Some(known) = self.pods.get_mut(&pod.id.uid) else { return Some(self.enter(now, pod)) };
-        let spec_changed = known.pod.spec != pod.spec;
+        let spec_changed = known.pod.spec != pod.spec || known.pod.labels != pod.labels;
         let ungated = known.place == Place::Gated && !pod.gated;
         let uid = pod.id.uid.clone();
         if known.place == Place::InFlight || !(spec_changed || ungated) {
@@ -225,22 +228,22 @@ impl Queue {
         Some(queued)
     }
 
-    /// If pods with this spec wait, no node can take another, and this is why.
-    pub fn verdict(&self, spec: &Arc<PodSpec>) -> Option<&Verdict> {
-        self.waiting.get(spec).map(|class| &class.verdict)
+    /// If pods of this kind wait, no node can take another, and this is why.
+    pub fn verdict(&self, kind: &PodKind) -> Option<&Verdict> {
+        self.waiting.get(kind).map(|class| &class.verdict)
     }
 
     /// No node takes the pod in flight: it waits until one can. Returns what of this is new to the pod.
-    pub fn wait(&mut self, uid: &PodUid, now: Time, verdict: Verdict) -> News {
-        let new = self.join_class(uid, verdict);
+    pub fn wait(&mut self, uid: &PodUid, now: Time, kind: PodKind, verdict: Verdict) -> News {
+        let new = self.join_class(uid, kind, verdict);
         self.fail(uid, now, Place::Waiting);
         new
     }
 
     /// The pod in flight joins its equals, which wait for the reason given: it was not tried, so nothing is counted and no
     /// back-off begins. Returns what of this is new to the pod.
-    pub fn join(&mut self, uid: &PodUid, verdict: Verdict) -> News {
-        let new = self.join_class(uid, verdict);
+    pub fn join(&mut self, uid: &PodUid, kind: PodKind, verdict: Verdict) -> News {
+        let new = self.join_class(uid, kind, verdict);
         if let Some(queued) = self.pods.get_mut(uid) {
             queued.attempts = queued.attempts.saturating_sub(1);
             self.land(uid, Place::Waiting);
@@ -253,16 +256,16 @@ impl Queue {
         !self.waiting.is_empty()
     }
 
-    /// The waiting spec whose pods were told longest ago, among those told before the nodes changed to what they are now, and
+    /// The waiting kind whose pods were told longest ago, among those told before the nodes changed to what they are now, and
     /// the verdict they were told.
-    pub fn outdated(&self, topology: u64) -> Option<(&Arc<PodSpec>, &Verdict)> {
-        let classes = self.waiting.iter().map(|(spec, class)| (spec, &class.told));
+    pub fn outdated(&self, topology: u64) -> Option<(&PodKind, &Verdict)> {
+        let classes = self.waiting.iter().map(|(kind, class)| (kind, &class.told));
         classes.filter(|(_, verdict)| verdict.topology < topology).min_by_key(|(_, verdict)| verdict.at)
     }
 
-    /// Renews the explanation of a waiting spec. Returns the pods to which the message is new.
-    pub fn explain(&mut self, spec: &Arc<PodSpec>, verdict: Verdict) -> Vec<Pod> {
-        let Some(class) = self.waiting.get_mut(spec) else { return Vec::new() };
+    /// Renews the explanation of a waiting kind. Returns the pods to which the message is new.
+    pub fn explain(&mut self, kind: &PodKind, verdict: Verdict) -> Vec<Pod> {
+        let Some(class) = self.waiting.get_mut(kind) else { return Vec::new() };
         class.told = verdict.clone();
         class.verdict = verdict;
         let mut told = Vec::new();
@@ -283,12 +286,32 @@ impl Queue {
         news
     }
 
-    /// A node changed: makes the pods of every waiting spec that it can take ready again.
-    pub fn wake(&mut self, now: Time, can_take: impl Fn(&PodSpec) -> bool) -> Vec<QueueName> {
-        let woken: Vec<_> = self.waiting.keys().filter(|spec| can_take(spec)).cloned().collect();
-        let classes = woken.iter().filter_map(|spec| self.waiting.remove(spec));
+    /// Something happened: makes the pods of every waiting kind that has a place now ready again.
+    pub fn wake(&mut self, now: Time, mut has_place: impl FnMut(&PodKind) -> bool) -> Vec<QueueName> {
+        let woken: Vec<_> = self.waiting.keys().filter(|kind| has_place(kind)).cloned().collect();
+        let classes = woken.iter().filter_map(|kind| self.waiting.remove(kind));
         let uids: Vec<_> = classes.flat_map(|class| class.pods.into_values()).collect();
         uids.iter().map(|uid| self.ready(now, uid)).collect()
+    }
+
+    /// Other terms of running pods may concern the waiting pods now: puts each among its equals. They keep the verdict that they
+    /// were told. Returns the kinds that pods have come to, which may have a place.
+    pub fn regroup(&mut self, kind_of: impl Fn(&Pod) -> PodKind) -> BTreeSet<PodKind> {
+        let waiting = self.pods.iter().filter(|(_, queued)| queued.place == Place::Waiting);
+        let moved = waiting.filter_map(|(uid, queued)| {
+            let kind = kind_of(&queued.pod);
+            (queued.kind.as_ref() != Some(&kind)).then(|| (uid.clone(), kind))
+        });
+        let moved: Vec<_> = moved.collect();
+        for (uid, kind) in &moved {
+            let Some(queued) = self.pods.get(uid) else { continue };
+            let class = queued.kind.as_ref().and_then(|kind| self.waiting.get(kind));
+            let Some(verdict) = class.map(|class| class.verdict.clone()) else { continue };
+            self.withdraw(uid);
+            self.enter_class(uid, kind.clone(), verdict);
+            self.put(uid, Place::Waiting);
+        }
+        moved.into_iter().map(|(_, kind)| kind).collect()
     }
 
     /// When the next pod becomes ready: now (zero) while some are, else at the end of the earliest back-off.
@@ -310,6 +333,7 @@ impl Queue {
             reported: None,
             gone: false,
             place,
+            kind: None,
             ready: now,
             pod,
         };
@@ -318,17 +342,23 @@ impl Queue {
         (if place == Place::Gated { QueueName::Gated } else { QueueName::Active }, QueueCause::PodAdd)
     }
 
-    /// Enters a pod's spec among the waiting ones. Returns what of the verdict is new to the pod.
-    fn join_class(&mut self, uid: &PodUid, verdict: Verdict) -> News {
+    /// Enters a pod's kind among the waiting ones, with a newer verdict. Returns what of it is new to the pod.
+    fn join_class(&mut self, uid: &PodUid, kind: PodKind, verdict: Verdict) -> News {
         let Some(queued) = self.pods.get_mut(uid) else { return News::None };
         let news = queued.tell(&verdict.message);
-        let class = self.waiting.entry(Arc::clone(&queued.pod.spec));
-        class.and_modify(|class| class.verdict = verdict.clone()).or_insert_with(|| Class {
-            told: verdict.clone(),
-            verdict,
-            pods: BTreeMap::new(),
-        });
+        if let Some(class) = self.waiting.get_mut(&kind) {
+            class.verdict = verdict.clone();
+        }
+        self.enter_class(uid, kind, verdict);
         news
+    }
+
+    /// Notes as what a pod waits; it is to be put among those.
+    fn enter_class(&mut self, uid: &PodUid, kind: PodKind, verdict: Verdict) {
+        let Some(queued) = self.pods.get_mut(uid) else { return };
+        let class = || Class { told: verdict.clone(), verdict, pods: BTreeMap::new() };
+        self.waiting.entry(kind.clone()).or_insert_with(class);
+        queued.kind = Some(kind);
     }
 
     /// Ends a failed attempt: the pod goes to `place` with the back-off that its number of attempts makes.
@@ -366,7 +396,7 @@ impl Queue {
             Place::Active => drop(self.active.insert(queued.rank, uid)),
             Place::Backoff => drop(self.backoff.insert((queued.ready, queued.rank), uid)),
             Place::Waiting => {
-                if let Some(class) = self.waiting.get_mut(&queued.pod.spec) {
+                if let Some(class) = queued.kind.as_ref().and_then(|kind| self.waiting.get_mut(kind)) {
                     class.pods.insert(queued.rank, uid);
                 }
             }
@@ -382,10 +412,11 @@ impl Queue {
             Place::Active => drop(self.active.remove(&queued.rank)),
             Place::Backoff => drop(self.backoff.remove(&(queued.ready, queued.rank))),
             Place::Waiting => {
-                if let Some(class) = self.waiting.get_mut(&queued.pod.spec) {
+                let Some(kind) = &queued.kind else { return };
+                if let Some(class) = self.waiting.get_mut(kind) {
                     class.pods.remove(&queued.rank);
                     if class.pods.is_empty() {
-                        self.waiting.remove(&queued.pod.spec);
+                        self.waiting.remove(kind);
                     }
                 }
             }

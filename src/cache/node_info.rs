@@ -2,7 +2,7 @@
 //!
 //! Invariants: `requested`, the host ports, the GPUs' layouts and the free slices are always what the node and its pods make
 //! them. Where a pod holds MIG instances at places nobody told us, the node's slots are *unaccounted* and count as taken:
-//! two pods on one slice are worse than a slice unused.
+//! two pods on one slice are worse than a slice unused. `held` counts the affinity terms of the node's pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::Generation;
 use crate::mig::{Layout, ProfileName};
 use crate::model::{
-    DevicePlacement, HostPort, Node, NodeName, Partitioning, Pod, PodSpec, PodUid, ResourceName, Resources,
+    DevicePlacement, HeldTerm, HostPort, Labels, Node, NodeName, Partitioning, Pod, PodSpec, PodUid,
+    ResourceName, Resources,
 };
 
 /// A node's entry in the cache.
@@ -22,15 +23,23 @@ pub struct NodeInfo {
     pods: BTreeMap<PodUid, Occupant>,
     requested: Resources,
     host_ports: Vec<HostPort>,
+    held: BTreeMap<HeldTerm, i64>,
     gpus: Vec<Layout>,
     unaccounted: usize,
     free_slices: u64,
 }
 
-/// What one pod holds.
+/// A pod on a node: what it holds, and by what the rules of others select it.
 #[derive(Clone, Debug)]
-struct Occupant {
-    spec: Arc<PodSpec>,
+pub struct Occupant {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its labels.
+    pub labels: Arc<Labels>,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// What it asked for.
+    pub spec: Arc<PodSpec>,
     placements: Vec<DevicePlacement>,
     /// Whether all of its placements are in `gpus`.
     accounted: bool,
@@ -45,6 +54,7 @@ impl Default for NodeInfo {
             pods: BTreeMap::new(),
             requested: Resources::default(),
             host_ports: Vec::new(),
+            held: BTreeMap::new(),
             gpus: Vec::new(),
             unaccounted: 0,
             free_slices: 0,
@@ -103,6 +113,21 @@ impl NodeInfo {
         self.pods.iter().map(|(uid, pod)| (uid, &*pod.spec, &*pod.placements))
     }
 
+    /// The pods counted here, as the rules of others see them.
+    pub fn occupants(&self) -> impl Iterator<Item = &Occupant> {
+        self.pods.values()
+    }
+
+    /// How many of its pods hold a term.
+    pub fn holders(&self, term: &HeldTerm) -> i64 {
+        self.held.get(term).copied().unwrap_or_default()
+    }
+
+    /// A pod counted here.
+    pub(super) fn occupant(&self, uid: &PodUid) -> Option<&Occupant> {
+        self.pods.get(uid)
+    }
+
     /// The instances chosen for a pod counted here.
     pub(super) fn placements_of(&self, uid: &PodUid) -> &[DevicePlacement] {
         self.pods.get(uid).map_or(&[], |pod| &pod.placements)
@@ -111,7 +136,10 @@ impl NodeInfo {
     /// Whether `pod` is counted here with just what it holds now. Instances that the API does not repeat count as unchanged.
     pub(super) fn holds_same(&self, pod: &Pod) -> bool {
         self.pods.get(&pod.id.uid).is_some_and(|held| {
-            held.spec == pod.spec && (pod.placements.is_empty() || held.placements == pod.placements)
+            held.spec == pod.spec
+                && held.terminating == pod.terminating
+                && held.labels == pod.labels
+                && (pod.placements.is_empty() || held.placements == pod.placements)
         })
     }
 
@@ -139,13 +167,23 @@ impl NodeInfo {
         self.host_ports.extend(pod.spec.host_ports.iter().cloned());
         let accounted = place(&mut self.gpus, &pod.spec, placements);
         self.unaccounted += usize::from(!accounted);
-        let occupant = Occupant { spec: Arc::clone(&pod.spec), placements: placements.to_vec(), accounted };
+        for term in pod.spec.relations.iter().flat_map(|relations| relations.held()) {
+            *self.held.entry(term).or_default() += 1;
+        }
+        let occupant = Occupant {
+            namespace: Arc::clone(&pod.id.namespace),
+            labels: Arc::clone(&pod.labels),
+            terminating: pod.terminating,
+            spec: Arc::clone(&pod.spec),
+            placements: placements.to_vec(),
+            accounted,
+        };
         self.pods.insert(pod.id.uid.clone(), occupant);
         self.count_free_slices();
     }
 
-    pub(super) fn remove(&mut self, uid: &PodUid) {
-        let Some(pod) = self.pods.remove(uid) else { return };
+    pub(super) fn remove(&mut self, uid: &PodUid) -> Option<Occupant> {
+        let pod = self.pods.remove(uid)?;
         self.requested.subtract(&pod.spec.requests);
         for port in &pod.spec.host_ports {
             if let Some(at) = self.host_ports.iter().position(|taken| taken == port) {
@@ -157,7 +195,16 @@ impl NodeInfo {
         } else {
             self.unaccounted -= 1;
         }
+        for term in pod.spec.relations.iter().flat_map(|relations| relations.held()) {
+            if let Some(count) = self.held.get_mut(&term) {
+                *count -= 1;
+                if *count == 0 {
+                    self.held.remove(&term);
+                }
+            }
+        }
         self.count_free_slices();
+        Some(pod)
     }
 
     fn count_free_slices(&mut self) {

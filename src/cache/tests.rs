@@ -19,27 +19,28 @@ const SMALL: &str = "nvidia.com/mig-1g.5gb";
 #[test]
 fn a_pod_is_assumed_confirmed_and_deleted() {
     let mut cache = Cache::default();
-    let at = cache.apply_node(node("n0 1g.5gb=2")).unwrap();
+    let at = cache.apply_node(node("n0 1g.5gb=2")).unwrap().at;
     let small = pod("p0 1g.5gb=1");
     cache.assume(&small, at, &[]);
     assert!(cache.is_assumed(&small.id.uid));
     assert_eq!((taken(&cache, "n0", SMALL), cache.assumed_count()), (1, 1));
     let before = cache.generation();
-    assert_eq!(cache.apply_pod(&pod("p0 1g.5gb=1 on=n0"), &"n0".into()), None);
+    assert!(!cache.apply_pod(&pod("p0 1g.5gb=1 on=n0"), &"n0".into()).changed);
     assert_eq!((taken(&cache, "n0", SMALL), cache.assumed_count()), (1, 0));
     assert_eq!(cache.generation(), before, "a confirmation changes nothing that a decision looks at");
-    assert_eq!(cache.remove_pod(&small.id.uid), Some(at));
+    assert_eq!(cache.remove_pod(&small.id.uid).map(|left| left.node), Some(at));
     assert_eq!((taken(&cache, "n0", SMALL), cache.pod_count()), (0, 0));
-    assert_eq!(cache.remove_pod(&small.id.uid), None);
+    assert!(cache.remove_pod(&small.id.uid).is_none());
 }
 
 #[test]
 fn a_pod_seen_on_another_node_than_assumed_moves() {
     let mut cache = Cache::default();
-    let assumed = cache.apply_node(node("n0 1g.5gb=1")).unwrap();
+    let assumed = cache.apply_node(node("n0 1g.5gb=1")).unwrap().at;
     cache.apply_node(node("n1 1g.5gb=1"));
     cache.assume(&pod("p0 1g.5gb=1"), assumed, &[]);
-    assert_eq!(cache.apply_pod(&pod("p0 1g.5gb=1 on=n1"), &"n1".into()), Some(assumed));
+    let moved = cache.apply_pod(&pod("p0 1g.5gb=1 on=n1"), &"n1".into());
+    assert_eq!((moved.left.map(|left| left.node), moved.changed), (Some(assumed), true));
     assert_eq!((taken(&cache, "n0", SMALL), taken(&cache, "n1", SMALL)), (0, 1));
     assert_eq!(cache.assumed_count(), 0);
 }
@@ -58,7 +59,7 @@ fn pods_are_counted_before_their_node_is_known_and_after_it_is_gone() {
     cache.delete_node(&"n0".into());
     cache.remove_pod(&"p0".into());
     assert_eq!(cache.find(&"n0".into()), None, "nothing lingers once its last pod is gone");
-    let reused = cache.apply_node(node("n9 1g.5gb=1")).unwrap();
+    let reused = cache.apply_node(node("n9 1g.5gb=1")).unwrap().at;
     assert_eq!(
         (reused.as_usize(), cache.at(reused).pod_count()),
         (0, 0),
@@ -79,7 +80,7 @@ fn an_unchanged_node_is_no_change() {
 #[test]
 fn slots_follow_the_placements() {
     let mut cache = Cache::default();
-    let at = cache.apply_node(node("n0 A100-40GB*2")).unwrap();
+    let at = cache.apply_node(node("n0 A100-40GB*2")).unwrap().at;
     cache.assume(&pod("p0 3g.20gb=1"), at, &[on_demand(1, "3g.20gb", 4)]);
     assert_eq!(cache.at(at).gpus()[1].mask().bits(), 0b1111_0000);
     assert_eq!(cache.at(at).free_slices(), 12);
@@ -95,7 +96,7 @@ fn slots_follow_the_placements() {
 fn instances_at_unknown_or_impossible_places_are_unaccounted() {
     let check = |placements: &[DevicePlacement]| {
         let mut cache = Cache::default();
-        let at = cache.apply_node(node("n0 A100-40GB*1")).unwrap();
+        let at = cache.apply_node(node("n0 A100-40GB*1")).unwrap().at;
         cache.assume(&pod("taken 4g.20gb=1"), at, &[on_demand(0, "4g.20gb", 0)]);
         cache.assume(&pod("p0 2g.10gb=1"), at, placements);
         assert!(cache.at(at).has_unaccounted_instances(), "{placements:?}");

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::filter;
+use super::ranking::Rankings;
 use super::reason::Reason;
 use super::score::FragmentationTables;
 use crate::cache::Cache;
-use crate::model::{PodSpec, Unsupported};
+use crate::model::{PodKind, Unsupported};
 
 /// Why no node takes a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +35,24 @@ pub enum Diagnosis {
 
 impl Diagnosis {
     /// Looks at every node.
-    pub fn of(cache: &Cache, tables: &FragmentationTables, pod: &PodSpec) -> Diagnosis {
-        let nodes = cache.node_count();
+    pub fn of(
+        cache: &Cache,
+        tables: &FragmentationTables,
+        rankings: &mut Rankings,
+        kind: &PodKind,
+    ) -> Diagnosis {
+        let (nodes, pod) = (cache.node_count(), &kind.spec);
         if nodes == 0 {
             return Diagnosis::NoNodes;
         }
         if !pod.unsupported.is_empty() {
             return Diagnosis::Unsupported { nodes, features: pod.unsupported.clone() };
         }
+        let domains = rankings.domains(cache, tables, kind);
         let mut reasons = BTreeMap::new();
-        for (_, info, node) in cache.nodes() {
-            for reason in filter::rejections(tables, pod, info, node) {
+        for (at, info, node) in cache.nodes() {
+            let by_others = domains.and_then(|domains| domains.judge(kind, at).err());
+            for reason in filter::rejections(tables, pod, info, node, by_others) {
                 *reasons.entry(reason).or_insert(0) += 1;
             }
         }

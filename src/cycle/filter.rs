@@ -1,7 +1,8 @@
 //! The predicates that a node must satisfy, in kube-scheduler's order and with its rules.
 //!
-//! Invariant: a filter looks at one node and the pod, nothing else. That is what lets rankings be kept per node and waiting
-//! pods be woken by the one node that changed.
+//! Invariant: a filter here looks at one node and the pod, nothing else. That is what lets rankings be kept per node and
+//! waiting pods be woken by the one node that changed. What depends on other nodes, too (spreading, pod affinity), is judged
+//! in [`super::domains`].
 //!
 //! There is no filter for `spec.nodeName`: an unbound pod cannot carry one, and whoever wants one node by name uses
 //! `matchFields`, which is part of node affinity.
@@ -20,7 +21,7 @@ static CORDON: LazyLock<Taint> = LazyLock::new(|| Taint {
     effect: TaintEffect::NoSchedule,
 });
 
-/// Whether the node can take the pod.
+/// Whether the node can take the pod, as far as the node alone is concerned.
 pub fn feasible(tables: &FragmentationTables, pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
     passes_all_but_slots(pod, info, node) && has_free_slots(tables, pod, info, node)
 }
@@ -34,15 +35,17 @@ pub(super) fn passes_all_but_slots(pod: &PodSpec, info: &NodeInfo, node: &Node) 
         && tolerates_taints(pod, node)
         && pod.selector.matches(node.name.as_str(), &node.labels)
         && has_free_ports(pod, info)
+        && declares_features(pod, node)
 }
 
 /// Why the node cannot take the pod: the reasons of the first filter that rejects it, in kube-scheduler's order. Empty if it
-/// can.
+/// can. `by_others` is what other pods have against it.
 pub(super) fn rejections(
     tables: &FragmentationTables,
     pod: &PodSpec,
     info: &NodeInfo,
     node: &Node,
+    by_others: Option<Reason>,
 ) -> Vec<Reason> {
     if is_cordoned(pod, node) {
         return vec![Reason::Cordoned];
@@ -69,7 +72,8 @@ pub(super) fn rejections(
         let unaccounted = info.has_unaccounted_instances();
         return vec![if unaccounted { Reason::UnaccountedInstances } else { Reason::no_free_slot(pod) }];
     }
-    Vec::new()
+    let unable = (!declares_features(pod, node)).then_some(Reason::DeclaredFeatures);
+    by_others.or(unable).into_iter().collect()
 }
 
 fn is_cordoned(pod: &PodSpec, node: &Node) -> bool {
@@ -82,6 +86,11 @@ fn tolerates_taints(pod: &PodSpec, node: &Node) -> bool {
 
 fn has_free_ports(pod: &PodSpec, info: &NodeInfo) -> bool {
     pod.host_ports.iter().all(|port| !info.host_ports().iter().any(|taken| taken.conflicts(port)))
+}
+
+/// Features that are not declared are not there.
+fn declares_features(pod: &PodSpec, node: &Node) -> bool {
+    pod.features.iter().all(|feature| node.features.contains(feature))
 }
 
 /// While a layout changes the device plugin is stopped and what the node offers is out of date; kubelet would reject the pod.

@@ -22,6 +22,18 @@ pub enum Reason {
     InsufficientBasic(&'static str),
     /// Too little of an extended resource is free.
     Insufficient(ResourceName),
+    /// It lacks the label of a spread constraint's topology.
+    SpreadLabelMissing,
+    /// A spread constraint would be broken in its domain.
+    Spread,
+    /// The pods that required affinity looks for are not in its domain.
+    PodAffinity,
+    /// A pod that required anti-affinity looks for is in its domain.
+    PodAntiAffinity,
+    /// A running pod's required anti-affinity keeps the pod out of its domain.
+    ExistingAntiAffinity,
+    /// Its kubelet does not declare something that the pod needs.
+    DeclaredFeatures,
     /// Its MIG layout is being changed, or the change failed.
     MigConfigUnsettled(Arc<str>),
     /// None of its GPUs has room for the instances, which are listed.
@@ -51,6 +63,16 @@ impl fmt::Display for Reason {
             Reason::TooManyPods => f.write_str("Too many pods"),
             Reason::InsufficientBasic(name) => write!(f, "Insufficient {name}"),
             Reason::Insufficient(name) => write!(f, "Insufficient {name}"),
+            Reason::SpreadLabelMissing => {
+                f.write_str("node(s) didn't match pod topology spread constraints (missing required label)")
+            }
+            Reason::Spread => f.write_str("node(s) didn't match pod topology spread constraints"),
+            Reason::PodAffinity => f.write_str("node(s) didn't match pod affinity rules"),
+            Reason::PodAntiAffinity => f.write_str("node(s) didn't match pod anti-affinity rules"),
+            Reason::ExistingAntiAffinity => {
+                f.write_str("node(s) didn't satisfy existing pods anti-affinity rules")
+            }
+            Reason::DeclaredFeatures => f.write_str("node(s) didn't match Pod's required features"),
             Reason::MigConfigUnsettled(state) => {
                 write!(f, "node(s) had an unsettled MIG layout (nvidia.com/mig.config.state={state})")
             }

@@ -1,4 +1,5 @@
-//! Which of the nodes that can take a pod is best: least fragmentation, then best fit.
+//! Which of the nodes that can take a pod, and fulfil its wishes equally well, is best: least fragmentation, then best fit. Of
+//! nodes that are equal to a GPU the one with more of the pod's images on its disk is better.
 //!
 //! Invariant: scores are whole numbers compared field by field, lower is better, so that a choice is the same on every
 //! machine and a tie is decided by the node's position.
@@ -41,6 +42,8 @@ pub struct Score {
     fragmentation: i64,
     /// Slices free where the pod goes: on its GPUs after it, or now among the node's instances.
     free_slices: i64,
+    /// How little of the pod's images is on the node, in hundredths.
+    cold: u8,
     /// CPU and memory left free on the node, each in 1/1024 of what it offers, added.
     free_share: i64,
 }
@@ -124,13 +127,38 @@ pub(super) fn score(
         + free(taken.memory, wanted.memory, offered.memory);
     let free_slices = i64::try_from(fitting.free_slices).unwrap_or(i64::MAX);
     let spoils_gpu = u8::from(!pod.needs_gpu() && has_gpu(info, node));
+    let cold = cold(pod, node);
     Some(match scoring {
         Scoring::LeastFragmentation => {
-            Score { spoils_gpu, fragmentation: fitting.fragmentation, free_slices, free_share }
+            Score { spoils_gpu, fragmentation: fitting.fragmentation, free_slices, cold, free_share }
         }
-        Scoring::BestFit => Score { spoils_gpu, fragmentation: 0, free_slices, free_share },
-        Scoring::Spread => Score { spoils_gpu: 0, fragmentation: 0, free_slices: 0, free_share: -free_share },
+        Scoring::BestFit => Score { spoils_gpu, fragmentation: 0, free_slices, cold, free_share },
+        Scoring::Spread => {
+            Score { spoils_gpu: 0, fragmentation: 0, free_slices: 0, cold: 0, free_share: -free_share }
+        }
     })
+}
+
+/// Below this size an image is there in no time (kube-scheduler's bounds).
+const SMALL_IMAGES: u64 = 23 << 20;
+
+/// Above this size an image counts no more than one of just this size.
+const LARGE_IMAGE: u64 = 1000 << 20;
+
+/// How little of the pod's images is on the node: 100 for nothing worth mentioning, 0 for all of them or more than is counted.
+/// Unlike kube-scheduler's term it does not depend on how many other nodes have them: a few packed nodes are what we want.
+fn cold(pod: &PodSpec, node: &Node) -> u8 {
+    let most = LARGE_IMAGE * pod.images.len() as u64;
+    if node.images.is_empty() || most == 0 {
+        return 100;
+    }
+    let present = pod
+        .images
+        .iter()
+        .filter_map(|image| node.images.get(image))
+        .fold(0, |sum: u64, size| sum.saturating_add(*size));
+    let counted = present.clamp(SMALL_IMAGES, most);
+    u8::try_from(100 - 100 * (counted - SMALL_IMAGES) / (most - SMALL_IMAGES)).unwrap_or(100)
 }
 
 fn has_gpu(info: &NodeInfo, node: &Node) -> bool {

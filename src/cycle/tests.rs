@@ -1,10 +1,12 @@
 //! Each filter alone, the order of scores, the text of refusals, and rankings against a plain scan.
 
+mod relations;
+
 use std::sync::Arc;
 
 use super::*;
 use crate::fixture::{chance, node, pod};
-use crate::model::{Node, Partitioning, Unsupported};
+use crate::model::{Node, Partitioning, PodSpec, Unsupported};
 use crate::solver::fragmentation::DemandMix;
 
 struct Cluster {
@@ -33,7 +35,8 @@ impl Cluster {
     }
 
     fn decide(&self, scoring: Scoring, text: &str) -> String {
-        match decide(&self.cache, &self.tables, &mut Rankings::new(scoring), &pod(text).spec) {
+        let kind = self.cache.kind_of(&pod(text));
+        match decide(&self.cache, &self.tables, &mut Rankings::new(scoring), &kind) {
             Decision::Place { node, placements, .. } => {
                 let places = placements.iter().map(|p| format!(" gpu{}:{}", p.gpu, p.placement));
                 format!("{}{}", self.cache.at(node).name(), places.collect::<String>())
@@ -128,15 +131,14 @@ fn clusters_without_nodes_and_pods_with_unsupported_wishes_say_so() {
     let found = cluster(&[], &[]).decide(Scoring::LeastFragmentation, "p");
     assert_eq!(found, "no nodes available to schedule pods");
     let mut spec = (*pod("p").spec).clone();
-    spec.unsupported = vec![Unsupported::ResourceClaims, Unsupported::TopologySpread];
+    spec.unsupported = vec![Unsupported::ResourceClaims, Unsupported::SchedulingGroup];
     let world = cluster(&["n0"], &[]);
     let mut rankings = Rankings::new(Scoring::LeastFragmentation);
-    let decision = decide(&world.cache, &world.tables, &mut rankings, &Arc::new(spec));
+    let decision = decide(&world.cache, &world.tables, &mut rankings, &Arc::new(spec).into());
     let Decision::Unschedulable(diagnosis) = decision else { panic!("{decision:?}") };
     assert_eq!(
         diagnosis.to_string(),
-        "0/1 nodes are available: pod uses resourceClaims, topologySpreadConstraints with DoNotSchedule, \
-         not supported by this scheduler yet."
+        "0/1 nodes are available: pod uses resourceClaims, a scheduling group, not supported by this scheduler yet."
     );
 }
 
@@ -193,7 +195,7 @@ fn rankings_equal_a_scan_whatever_happens_in_between() {
             match next(24) {
                 0 => world.add(node(&format!("{name} A100-40GB*{} cpu=9000", next(3)))),
                 1 => world.add(node(&format!("{name} 1g.5gb={} 3g.20gb={} cpu=9000", next(4), next(2)))),
-                2 => world.cache.delete_node(&name.as_str().into()),
+                2 => drop(world.cache.delete_node(&name.as_str().into())),
                 3..9 if !held.is_empty() => {
                     let uid = held.swap_remove(next(held.len() as u64) as usize);
                     world.cache.remove_pod(&uid);
@@ -202,12 +204,9 @@ fn rankings_equal_a_scan_whatever_happens_in_between() {
                     let profile = profiles[next(4) as usize];
                     let pod = pod(&format!("p{step} cpu={} {profile}={}", 100 * next(3), 1 + next(2)));
                     let expected = scan(&world, scoring, &pod.spec);
-                    assert_eq!(
-                        rankings.best(&world.cache, &world.tables, &pod.spec),
-                        expected,
-                        "step {step}"
-                    );
-                    let decision = decide(&world.cache, &world.tables, &mut rankings, &pod.spec);
+                    let kind = world.cache.kind_of(&pod);
+                    assert_eq!(rankings.best(&world.cache, &world.tables, &kind), expected, "step {step}");
+                    let decision = decide(&world.cache, &world.tables, &mut rankings, &kind);
                     if let Decision::Place { node, placements, .. } = decision {
                         world.cache.assume(&pod, node, &placements);
                         assert!(!world.cache.at(node).has_unaccounted_instances());

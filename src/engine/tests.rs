@@ -1,5 +1,7 @@
 //! The engine as its shell sees it: events in, effects out.
 
+mod hints;
+
 use super::*;
 use crate::fixture::{node, pod};
 

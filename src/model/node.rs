@@ -3,10 +3,10 @@
 //! Invariant: two nodes that compare equal take every pod alike, so a watch event that leaves the value unchanged (a
 //! heartbeat) needs no reaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{NodeName, Resources, Taint};
+use super::{Labels, NodeName, Resources, Taint};
 use crate::mig::GpuModel;
 
 /// What the GPU Operator's mig-manager says of the node's last layout change (`nvidia.com/mig.config.state`).
@@ -42,7 +42,7 @@ pub struct Node {
     /// `metadata.name`.
     pub name: NodeName,
     /// `metadata.labels`.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub labels: Labels,
     /// `spec.taints`.
     pub taints: Vec<Taint>,
     /// `spec.unschedulable`: the node is cordoned.
@@ -55,4 +55,8 @@ pub struct Node {
     pub gpu_model: Option<&'static GpuModel>,
     /// How its instances come to be.
     pub partitioning: Partitioning,
+    /// `status.declaredFeatures`: what its kubelet says it can do.
+    pub features: BTreeSet<Arc<str>>,
+    /// `status.images`: the container images on its disk, by each of their names, with their size in bytes.
+    pub images: BTreeMap<Arc<str>, u64>,
 }

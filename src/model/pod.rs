@@ -6,7 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{NodeName, NodeSelector, PodId, ResourceName, Resources, Taint, Time, Toleration};
+use super::{
+    Labels, NodeName, NodeSelector, NodeSelectorTerm, PodId, Relations, ResourceName, Resources, Taint, Time,
+    Toleration,
+};
 use crate::mig::{Placement, ProfileName};
 
 /// Transport protocol of a host port.
@@ -66,12 +69,8 @@ pub struct DevicePlacement {
 pub enum Unsupported {
     /// `spec.resourceClaims` (dynamic resource allocation).
     ResourceClaims,
-    /// Required inter-pod affinity.
-    PodAffinity,
-    /// Required inter-pod anti-affinity.
-    PodAntiAffinity,
-    /// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.
-    TopologySpread,
+    /// An extended resource that names a device class, and so stands for a resource claim.
+    DeviceClassResource,
     /// `spec.schedulingGroup`: pods to be placed together or not at all.
     SchedulingGroup,
     /// A volume whose place decides where the pod may run (a claim or an ephemeral volume).
@@ -82,9 +81,7 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Unsupported::ResourceClaims => "resourceClaims",
-            Unsupported::PodAffinity => "required pod affinity",
-            Unsupported::PodAntiAffinity => "required pod anti-affinity",
-            Unsupported::TopologySpread => "topologySpreadConstraints with DoNotSchedule",
+            Unsupported::DeviceClassResource => "an extended resource of a device class",
             Unsupported::SchedulingGroup => "a scheduling group",
             Unsupported::PersistentVolumes => "persistent volume claims",
         })
@@ -107,6 +104,14 @@ pub struct PodSpec {
     pub host_ports: Vec<HostPort>,
     /// What it asks for that is not honoured, sorted.
     pub unsupported: Vec<Unsupported>,
+    /// What it wants of other pods; `None` for nothing.
+    pub relations: Option<Arc<Relations>>,
+    /// The nodes it likes, with the weight of each term.
+    pub preferred_nodes: Vec<(i64, NodeSelectorTerm)>,
+    /// What its node's kubelet must be able to do (`status.declaredFeatures`), sorted.
+    pub features: Vec<Arc<str>>,
+    /// The images of its containers and image volumes, one entry each, with their tags.
+    pub images: Vec<Arc<str>>,
 }
 
 impl PodSpec {
@@ -134,6 +139,8 @@ pub struct Pod {
     pub priority: i32,
     /// `metadata.creationTimestamp`.
     pub created: Time,
+    /// `metadata.labels`, by which the rules of other pods select it.
+    pub labels: Arc<Labels>,
     /// What decides where it may run.
     pub spec: Arc<PodSpec>,
     /// Whether `spec.schedulingGates` is not empty.

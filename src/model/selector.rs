@@ -1,10 +1,13 @@
-//! Node selectors: `nodeSelector` and required node affinity with all operators and `matchFields`.
+//! Selectors: of nodes (`nodeSelector`, node affinity with all operators and `matchFields`) and of pods and namespaces by label.
 //!
 //! Invariant: evaluation cannot fail. What the API server would refuse (an operator with the wrong number of values, a number
 //! that is none) matches nothing, exactly as kube-scheduler treats it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// `metadata.labels` of anything.
+pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +66,8 @@ pub struct NodeSelectorTerm {
 }
 
 impl NodeSelectorTerm {
-    fn matches(&self, name: &str, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    /// Whether a node of that name with those labels is meant.
+    pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         let field = |path: &str| (path == "metadata.name").then_some(name);
         (!self.match_expressions.is_empty() || !self.match_fields.is_empty())
             && self.match_expressions.iter().all(|r| r.matches(labels.get(&r.key).map(|value| &**value)))
@@ -75,7 +79,7 @@ impl NodeSelectorTerm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeSelector {
     /// `spec.nodeSelector`.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub labels: Labels,
     /// `requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms`; `None` when no affinity is required. An empty
     /// list matches no node.
     pub terms: Option<Vec<NodeSelectorTerm>>,
@@ -83,9 +87,46 @@ pub struct NodeSelector {
 
 impl NodeSelector {
     /// Whether a node of that name with those labels is allowed.
-    pub fn matches(&self, name: &str, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, labels)))
+    }
+}
+
+/// A selector of pods or namespaces by label (`labelSelector`, `namespaceSelector`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LabelSelector {
+    /// None is given: matches nothing.
+    #[default]
+    Nothing,
+    /// All of these must hold; without any it matches everything.
+    All(Vec<Requirement>),
+}
+
+impl LabelSelector {
+    /// Whether an object with those labels is meant.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        match self {
+            LabelSelector::Nothing => false,
+            LabelSelector::All(requirements) => {
+                requirements.iter().all(|r| r.matches(labels.get(&r.key).map(|value| &**value)))
+            }
+        }
+    }
+
+    /// Whether it matches nothing, whatever the labels are.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, LabelSelector::Nothing)
+    }
+
+    /// Whether it matches whatever the labels are.
+    pub fn is_everything(&self) -> bool {
+        matches!(self, LabelSelector::All(requirements) if requirements.is_empty())
+    }
+
+    /// Whether labels decide what it matches.
+    pub fn depends_on_labels(&self) -> bool {
+        matches!(self, LabelSelector::All(requirements) if !requirements.is_empty())
     }
 }
 
@@ -135,6 +176,19 @@ mod tests {
         check("slots Gt 7 8", false);
         check("zone Gt 7", false);
         check("rack Lt 7", false);
+    }
+
+    #[test]
+    fn a_label_selector_without_requirements_matches_everything_and_an_absent_one_nothing() {
+        let check = |selector: LabelSelector, expected: bool| {
+            assert_eq!(selector.matches(&labels()), expected, "{selector:?}");
+        };
+        check(LabelSelector::Nothing, false);
+        check(LabelSelector::All(vec![]), true);
+        check(LabelSelector::All(vec![requirement("zone In a"), requirement("rack DoesNotExist")]), true);
+        check(LabelSelector::All(vec![requirement("zone In a"), requirement("rack Exists")]), false);
+        assert!(LabelSelector::All(vec![]).is_everything() && !LabelSelector::Nothing.is_everything());
+        assert!(!LabelSelector::All(vec![]).depends_on_labels());
     }
 
     #[test]

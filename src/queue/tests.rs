@@ -25,6 +25,12 @@ fn verdict(message: &str) -> Verdict {
     Verdict { message: message.into(), at: Time::ZERO, topology: 0 }
 }
 
+/// The pod waits as what it is where no running pod concerns it.
+fn wait(queue: &mut Queue, uid: &PodUid, now: Time, message: &str) -> News {
+    let kind = queue.get(uid).unwrap().pod.spec.clone().into();
+    queue.wait(uid, now, kind, verdict(message))
+}
+
 fn lengths(queue: &Queue) -> [usize; 4] {
     queue.lengths().map(|(_, length)| length)
 }
@@ -61,15 +67,15 @@ fn a_waiting_spec_is_woken_as_a_whole_and_only_by_what_can_take_it() {
         queue.apply(at(0), pod(text));
     }
     while let Some(uid) = queue.pop().map(|next| next.pod.id.uid.clone()) {
-        assert_eq!(queue.wait(&uid, at(0), verdict("0/1 nodes")), News::Message);
+        assert_eq!(wait(&mut queue, &uid, at(0), "0/1 nodes"), News::Message);
     }
     assert_eq!(lengths(&queue), [0, 0, 3, 0]);
     assert_eq!(queue.next_ready(), None, "nobody waits for time to pass");
     assert!(queue.wake(at(5), |_| false).is_empty());
-    let small = pod("x 1g.5gb=1").spec;
+    let small = PodKind::from(pod("x 1g.5gb=1").spec);
     assert!(queue.verdict(&small).is_some());
     // Within the back-off: not before it ends.
-    let woken = queue.wake(Time::from_micros(10), |spec| *spec == *small);
+    let woken = queue.wake(Time::from_micros(10), |kind| *kind == small);
     assert_eq!(woken, [QueueName::Backoff, QueueName::Backoff]);
     assert!(queue.verdict(&small).is_none());
     assert_eq!(queue.flush_backoff(at(SECOND)), 2);
@@ -86,7 +92,7 @@ fn a_message_is_new_once() {
         queue.wake(at(100), |_| true);
         queue.flush_backoff(at(100));
         queue.pop().unwrap();
-        queue.wait(&"p".into(), at(0), verdict(message))
+        wait(&mut queue, &"p".into(), at(0), message)
     };
     let news = [News::Message, News::None, News::Message, News::Message];
     assert_eq!([fail("a"), fail("a"), fail("b"), fail("a")], news);
@@ -108,7 +114,7 @@ fn a_changed_spec_is_tried_again_and_an_unchanged_one_is_not() {
     let mut queue = queue();
     queue.apply(at(0), pod("p cpu=5"));
     queue.pop().unwrap();
-    queue.wait(&"p".into(), at(0), verdict("no"));
+    wait(&mut queue, &"p".into(), at(0), "no");
     assert_eq!(queue.apply(at(9), pod("p cpu=5")), None);
     assert_eq!(lengths(&queue), [0, 0, 1, 0]);
     assert_eq!(queue.apply(at(9), pod("p cpu=4")), Some((QueueName::Active, QueueCause::PodUpdate)));
@@ -146,7 +152,7 @@ fn parts_stay_consistent_under_random_use() {
             4 => flying.extend(queue.pop().map(|queued| queued.pod.id.uid.clone())),
             5 => drop({
                 let lucky = next(3);
-                queue.wake(now, |spec| spec.requests.cpu_milli == lucky)
+                queue.wake(now, |kind| kind.spec.requests.cpu_milli == lucky)
             }),
             choice => {
                 let Some(uid) = flying.pop() else { continue };
@@ -154,7 +160,7 @@ fn parts_stay_consistent_under_random_use() {
                     continue;
                 }
                 if choice == 6 {
-                    queue.wait(&uid, now, verdict("w"))
+                    wait(&mut queue, &uid, now, "w")
                 } else {
                     queue.retry(&uid, now, &"r".into())
                 };

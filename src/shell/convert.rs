@@ -3,22 +3,32 @@
 //! Invariant: a conversion loses nothing that decides where a pod may run. What cannot be read is an error that names the
 //! field and its value; a pod like that is reported on, never dropped and never read as something milder than it says.
 //!
-//! `wire` holds the API's side, `quantity` its numbers, `intern` shares equal results, `pod` and `node` do the work.
+//! `wire` holds the API's side, `quantity` its numbers, `intern` shares equal results, `pod`, `relation` and `node` do the
+//! work.
 
 mod intern;
 mod node;
 mod pod;
 pub mod quantity;
+mod relation;
 pub mod wire;
 
 pub use intern::Interner;
 pub use node::{ConvertedNode, convert_node};
 pub use pod::{Condition, Unreadable, condition, convert_pod, is_ours_or_bound, pod_id};
 
+use std::collections::BTreeMap;
+
 use quantity::QuantityError;
 
-use crate::model::{ResourceName, Resources};
+use crate::model::{Labels, ResourceName, Resources};
 use wire::Amounts;
+
+/// Labels as the model has them.
+pub fn convert_labels(labels: Option<&BTreeMap<String, String>>, interner: &mut Interner) -> Labels {
+    let labels = labels.into_iter().flatten();
+    labels.map(|(key, value)| (interner.text(key), interner.text(value))).collect()
+}
 
 /// A field that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 //! | path | answers |
 //! |---|---|
 //! | `/livez`, `/healthz` | 200 while the engine's loop turns |
-//! | `/readyz` | 200 once nodes and pods are listed, until shutdown begins; a standby is ready. `?verbose` says what forecasts lack |
+//! | `/readyz` | 200 once nodes, pods and namespaces are listed, until shutdown begins; a standby is ready. `?verbose` says what forecasts lack |
 //! | `/metrics` | the metrics, OpenMetrics text |
 //! | `/configz` | the effective configuration |
 //! | `/statusz` | version, uptime, identity, leadership, forecasts |

@@ -68,6 +68,8 @@ pub enum Watched {
     Nodes,
     /// Pods.
     Pods,
+    /// Namespaces.
+    Namespaces,
 }
 
 /// What the engine's cache holds.
@@ -115,6 +117,7 @@ impl Watched {
         match self {
             Watched::Nodes => "nodes",
             Watched::Pods => "pods",
+            Watched::Namespaces => "namespaces",
         }
     }
 }
@@ -352,7 +355,7 @@ impl Metrics {
             }
         }
         self.forecasts.zero();
-        for resource in [Watched::Nodes, Watched::Pods] {
+        for resource in [Watched::Nodes, Watched::Pods, Watched::Namespaces] {
             drop(self.watch_restarts.get_or_create(&WatchLabels { resource }));
         }
     }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Invariants:
-//! - No decision is taken before this replica leads *and* nodes and pods have been listed from then on. Until then, and as a
+//! - No decision is taken before this replica leads *and* nodes, pods and namespaces have been listed from
+//!   then on. Until then, and as a
 //!   standby, the engine only learns.
 //! - A task that ends ends the process: a scheduler that lacks a part must not look alive.
 //! - SIGTERM stops decisions first, then waits for the binds under way, writes the events that are left and frees the lease,
@@ -200,7 +201,7 @@ impl Process {
             clock: Clock::start(),
             engine: Engine::new(options(&config)),
             dispatcher,
-            gate: Gate { leads, required: FIRST_LIST, wanted, listed: [0; 2], synced: false },
+            gate: Gate { leads, required: FIRST_LIST, wanted, listed: [0; 3], synced: false },
             effects: Vec::new(),
             metrics,
             health,
@@ -322,7 +323,7 @@ impl Core {
                 if self.gate.list(kind, number) {
                     self.health.synced();
                     let (nodes, pods) = (self.engine.cache().node_count(), self.engine.cache().pod_count());
-                    tracing::info!(nodes, pods, "Nodes and pods are listed.");
+                    tracing::info!(nodes, pods, "Nodes, pods and namespaces are listed.");
                     self.step(Event::Synced);
                 }
             }
@@ -398,8 +399,8 @@ struct Gate {
     /// Lists of this number or a later one are recent enough.
     required: u64,
     wanted: watch::Sender<u64>,
-    /// The number of the last complete list: of nodes, of pods.
-    listed: [u64; 2],
+    /// The number of the last complete list: of nodes, of pods, of namespaces.
+    listed: [u64; 3],
     synced: bool,
 }
 
@@ -422,6 +423,7 @@ impl Gate {
         match kind {
             Watched::Nodes => self.listed[0] = number,
             Watched::Pods => self.listed[1] = number,
+            Watched::Namespaces => self.listed[2] = number,
         }
         let first = !self.synced && self.listed.iter().all(|number| *number >= FIRST_LIST);
         self.synced |= first;
@@ -488,7 +490,7 @@ fn serve(listener: TcpListener, pages: Pages, tasks: &mut JoinSet<&'static str>)
     });
 }
 
-/// Starts both watches.
+/// Starts the watches.
 fn follow(
     client: kube::Client,
     config: &Config,
@@ -501,6 +503,11 @@ fn follow(
     tasks.spawn(async move {
         nodes.await;
         "watch of nodes"
+    });
+    let namespaces = watches::namespaces(client.clone(), sender.clone(), wanted.clone(), metrics.clone());
+    tasks.spawn(async move {
+        namespaces.await;
+        "watch of namespaces"
     });
     let (name, metrics) = (config.scheduler_name.clone(), metrics.clone());
     tasks.spawn(async move {
@@ -560,7 +567,7 @@ mod tests {
             leads,
             required: FIRST_LIST,
             wanted: watch::channel(FIRST_LIST).0,
-            listed: [0; 2],
+            listed: [0; 3],
             synced: false,
         }
     }
@@ -657,8 +664,9 @@ mod tests {
     }
 
     #[test]
-    fn opens_when_both_are_listed() {
+    fn opens_when_all_are_listed() {
         let mut gate = gate(true);
+        assert!(!gate.list(Watched::Namespaces, 1) && !gate.is_open());
         assert!(!gate.list(Watched::Nodes, 1) && !gate.is_open());
         assert!(gate.list(Watched::Pods, 1) && gate.is_open());
         assert!(!gate.list(Watched::Pods, 1), "only the first time is the first");
@@ -668,12 +676,14 @@ mod tests {
     fn a_standby_lists_anew_when_it_leads() {
         let mut gate = gate(false);
         gate.list(Watched::Nodes, 1);
+        gate.list(Watched::Namespaces, 1);
         assert!(gate.list(Watched::Pods, 1), "a standby is ready");
         assert!(!gate.is_open());
         gate.lead(true);
         assert_eq!(*gate.wanted.borrow(), 2);
         gate.list(Watched::Nodes, 1);
         gate.list(Watched::Pods, 2);
+        gate.list(Watched::Namespaces, 2);
         assert!(!gate.is_open(), "a list from before does not count");
         gate.list(Watched::Nodes, 2);
         assert!(gate.is_open());

@@ -1,4 +1,4 @@
-//! Watches nodes and pods and turns what the API says into the engine's events.
+//! Watches nodes, pods and namespaces and turns what the API says into the engine's events.
 //!
 //! ```text
 //!   kube watcher ── Init, InitApply…, InitDone, Apply, Delete ──► tracker ── Update… ──► engine loop
@@ -10,7 +10,7 @@
 //! name of another is reported after that one's end. A watch that fails is logged and begun anew, never given up.
 //!
 //! No API object is kept: an object is converted when it arrives, and only its name and uid stay here. Their number is that
-//! of the nodes and of the pods that concern us; the channel to the engine loop is bounded, and a full one slows the watch.
+//! of the nodes, of the namespaces and of the pods that concern us; the channel to the engine loop is bounded, and a full one slows the watch.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -26,9 +26,10 @@ use tokio::sync::{mpsc, watch};
 use crate::event::Event;
 use crate::model::{NodeName, PodId, PodUid};
 use crate::shell::connect::causes;
-use crate::shell::convert::wire::{NodeView, PodView};
+use crate::shell::convert::wire::{NamespaceView, NodeView, PodView};
 use crate::shell::convert::{
-    Condition, Interner, Unreadable, condition, convert_node, convert_pod, is_ours_or_bound, pod_id,
+    Condition, Interner, Unreadable, condition, convert_labels, convert_node, convert_pod, is_ours_or_bound,
+    pod_id,
 };
 use crate::shell::metrics::{Metrics, Watched};
 
@@ -48,8 +49,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The rights that the watches need, in all namespaces: API group, resource, verb.
-pub const RIGHTS: [(&str, &str, &str); 4] =
-    [("", "nodes", "list"), ("", "nodes", "watch"), ("", "pods", "list"), ("", "pods", "watch")];
+pub const RIGHTS: [(&str, &str, &str); 6] = [
+    ("", "nodes", "list"),
+    ("", "nodes", "watch"),
+    ("", "pods", "list"),
+    ("", "pods", "watch"),
+    ("", "namespaces", "list"),
+    ("", "namespaces", "watch"),
+];
 
 /// What a watch tells the engine loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +94,18 @@ pub async fn pods(
     let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(UNFINISHED_PODS);
     let open = || watcher(Api::<PodView>::all(client.clone()), config.clone());
     follow(open, PodTracker::new(scheduler_name), updates, wanted, &metrics).await;
+}
+
+/// Follows namespaces until the engine loop is gone.
+pub async fn namespaces(
+    client: kube::Client,
+    updates: mpsc::Sender<Update>,
+    wanted: watch::Receiver<u64>,
+    metrics: Arc<Metrics>,
+) {
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let open = || watcher(Api::<NamespaceView>::all(client.clone()), config.clone());
+    follow(open, NamespaceTracker::default(), updates, wanted, &metrics).await;
 }
 
 /// Turns one kind of object into updates.
@@ -272,6 +291,42 @@ impl Tracker for NodeTracker {
     }
 }
 
+#[derive(Default)]
+struct NamespaceTracker {
+    interner: Interner,
+    list: u64,
+    /// The list that showed each last.
+    known: BTreeMap<Arc<str>, u64>,
+}
+
+impl Tracker for NamespaceTracker {
+    type View = NamespaceView;
+    const KIND: Watched = Watched::Namespaces;
+
+    fn begin_list(&mut self) {
+        self.list += 1;
+    }
+
+    fn end_list(&mut self, updates: &mut Vec<Update>) {
+        let list = self.list;
+        let gone = self.known.extract_if(.., |_, known| *known != list);
+        updates.extend(gone.map(|(name, _)| Update::Event(Event::NamespaceDeleted(name))));
+    }
+
+    fn apply(&mut self, view: &NamespaceView, updates: &mut Vec<Update>) {
+        let name = self.interner.text(view.metadata.name.as_deref().unwrap_or_default());
+        let labels = convert_labels(view.metadata.labels.as_ref(), &mut self.interner);
+        self.known.insert(Arc::clone(&name), self.list);
+        updates.push(Update::Event(Event::NamespaceApplied { name, labels }));
+    }
+
+    fn delete(&mut self, view: &NamespaceView, updates: &mut Vec<Update>) {
+        let name: Arc<str> = view.metadata.name.as_deref().unwrap_or_default().into();
+        self.known.remove(&name);
+        updates.push(Update::Event(Event::NamespaceDeleted(name)));
+    }
+}
+
 /// Namespace and name.
 type PodKey = (Arc<str>, Arc<str>);
 
@@ -442,6 +497,8 @@ mod tests {
             Update::Event(Event::PodDeleted(uid)) => format!("-{uid}"),
             Update::Event(Event::NodeApplied(node)) => format!("+{}", node.name),
             Update::Event(Event::NodeDeleted(name)) => format!("-{name}"),
+            Update::Event(Event::NamespaceApplied { name, labels }) => format!("+{name} {}", labels.len()),
+            Update::Event(Event::NamespaceDeleted(name)) => format!("-{name}"),
             Update::Listed(_, number) => format!("listed {number}"),
             other => format!("{other:?}"),
         }
@@ -504,6 +561,20 @@ mod tests {
         let heard =
             follow_once(NodeTracker::default(), script.into_iter().chain(again).map(Ok).collect()).await;
         assert_eq!(heard, ["+n0", "+n1", "listed 7", "+n2", "-n0", "+n1", "-n2", "listed 7"]);
+    }
+
+    #[tokio::test]
+    async fn namespaces_are_tracked_alike() {
+        use watcher::Event::*;
+        let namespace = |name: &str| -> NamespaceView {
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": {"team": "a"}}})).unwrap()
+        };
+        let script = [Init, InitApply(namespace("a")), InitApply(namespace("b")), InitDone];
+        let again =
+            [Delete(namespace("a")), Apply(namespace("c")), Init, InitApply(namespace("c")), InitDone];
+        let events = script.into_iter().chain(again).map(Ok).collect();
+        let heard = follow_once(NamespaceTracker::default(), events).await;
+        assert_eq!(heard, ["+a 1", "+b 1", "listed 7", "-a", "+c 1", "+c 1", "-b", "listed 7"]);
     }
 
     #[tokio::test]

@@ -182,6 +182,8 @@ pub fn bare_node(name: &str, cpu_milli: u64, memory: u64, gpus: u16, model: &'st
         mig_config_state: MigConfigState::Absent,
         gpu_model: (gpus > 0).then_some(model),
         partitioning: Partitioning::Fixed,
+        features: [].into(),
+        images: [].into(),
     }
 }
 
@@ -212,6 +214,7 @@ pub fn new_pod(name: &str, created: Time, spec: Arc<PodSpec>) -> Pod {
         node: None,
         priority: 0,
         created,
+        labels: Arc::default(),
         spec,
         gated: false,
         terminating: false,

@@ -178,24 +178,17 @@ async fn gates(client: &Client, scheduler: &Scheduler) -> Result<()> {
 
 /// Seven instances are free for each of them; what keeps them waiting is what we cannot promise.
 async fn not_honoured(client: &Client) -> Result<()> {
-    let term =
-        json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"pod": "x"}}}]);
-    let required = |kind: &str| json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": term}});
-    let spread = json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
     let volume = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     let claim = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
-    let demands: [(&str, &str, Value, &str); 5] = [
+    let demands: [(&str, &str, Value, &str); 2] = [
         ("claims", "resourceClaims", claim, "resourceClaims"),
         ("volumes", "volumes", volume, "persistent volume claims"),
-        ("affinity", "affinity", required("podAffinity"), "required pod affinity"),
-        ("anti-affinity", "affinity", required("podAntiAffinity"), "required pod anti-affinity"),
-        ("spread", "topologySpreadConstraints", spread, "topologySpreadConstraints with DoNotSchedule"),
     ];
     for (name, field, value, word) in demands {
         waits(client, pod(name, "demanding").mig("1g.5gb").spec(field, value), word).await?;
     }
     tokio::time::sleep(A_WHILE).await;
-    for name in ["claims", "volumes", "affinity", "anti-affinity", "spread"] {
+    for name in ["claims", "volumes"] {
         ensure!(node_of(&pods(client).get(name).await?).is_none(), "{name} is bound");
     }
     Ok(())

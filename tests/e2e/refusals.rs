@@ -123,8 +123,13 @@ async fn missing_rights_are_named_and_waited_for() -> Result<()> {
     .await?;
 
     let mut scheduler = Scheduler::launch(&plane, "ours", Lease::Short)?;
-    let expected =
-        ["leases.coordination.k8s.io", "nodes is forbidden", "pods is forbidden", "Watch is forbidden"];
+    let expected = [
+        "leases.coordination.k8s.io",
+        "nodes is forbidden",
+        "pods is forbidden",
+        "namespaces is forbidden",
+        "Watch is forbidden",
+    ];
     fixtures::wait_until("it names the rights it lacks", SOON, || async {
         let log = scheduler.log();
         let missing: Vec<_> = expected.iter().filter(|word| !log.contains(**word)).collect();

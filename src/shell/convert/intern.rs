@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::PodSpec;
+use crate::model::{Labels, PodSpec};
 
 /// Below this many values a table is not worth cleaning.
 const SMALLEST_SWEEP: usize = 1024;
@@ -16,6 +16,7 @@ const SMALLEST_SWEEP: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Interner {
     specs: Table<PodSpec>,
+    labels: Table<Labels>,
     texts: Table<str>,
 }
 
@@ -23,6 +24,11 @@ impl Interner {
     /// The shared copy of `spec`.
     pub fn spec(&mut self, spec: PodSpec) -> Arc<PodSpec> {
         self.specs.get(&spec).unwrap_or_else(|| self.specs.insert(Arc::new(spec)))
+    }
+
+    /// The shared copy of `labels`.
+    pub fn labels(&mut self, labels: Labels) -> Arc<Labels> {
+        self.labels.get(&labels).unwrap_or_else(|| self.labels.insert(Arc::new(labels)))
     }
 
     /// The shared copy of `text`.

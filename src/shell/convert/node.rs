@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::pod::taint_effect;
 use super::wire::{NodeView, TaintView};
-use super::{Interner, resources};
+use super::{Interner, convert_labels, resources};
 use crate::mig::GpuModel;
 use crate::model::{MigConfigState, Node, Partitioning, Taint};
 
@@ -30,13 +30,7 @@ pub struct ConvertedNode {
 /// The node as the model has it.
 pub fn convert_node(view: &NodeView, interner: &mut Interner) -> ConvertedNode {
     let mut notes = Vec::new();
-    let labels: BTreeMap<Arc<str>, Arc<str>> = view
-        .metadata
-        .labels
-        .iter()
-        .flatten()
-        .map(|(key, value)| (interner.text(key), interner.text(value)))
-        .collect();
+    let labels = convert_labels(view.metadata.labels.as_ref(), interner);
     let allocatable = resources(view.status.allocatable.as_ref(), interner, |name, text, problem| {
         notes.push(format!("status.allocatable[{name}]: \"{text}\" {problem}; counted as zero"));
         0
@@ -50,9 +44,22 @@ pub fn convert_node(view: &NodeView, interner: &mut Interner) -> ConvertedNode {
         mig_config_state: mig_config_state(labels.get(MIG_CONFIG_STATE)),
         gpu_model: labels.get(GPU_PRODUCT).and_then(|label| gpu_model(label, &mut notes)),
         partitioning: Partitioning::Fixed,
+        features: view.status.declared_features.iter().flatten().map(|name| interner.text(name)).collect(),
+        images: images(view, interner),
         labels,
     };
     ConvertedNode { node, notes }
+}
+
+/// Sizes that make no sense count as none.
+fn images(view: &NodeView, interner: &mut Interner) -> BTreeMap<Arc<str>, u64> {
+    let sized = |size: Option<i64>| size.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
+    let images = view.status.images.iter().flatten();
+    let images = images.filter_map(|image| Some((image.names.iter().flatten(), sized(image.size_bytes)?)));
+    images
+        .flat_map(|(names, size)| names.map(move |name| (name, size)))
+        .map(|(name, size)| (interner.text(name), size))
+        .collect()
 }
 
 fn convert_taint(view: &TaintView, interner: &mut Interner, notes: &mut Vec<String>) -> Option<Taint> {
@@ -116,6 +123,17 @@ mod tests {
             node.taints.iter().map(|t| t.effect).collect::<Vec<_>>(),
             [TaintEffect::NoSchedule, TaintEffect::NoExecute]
         );
+    }
+
+    #[test]
+    fn features_and_images() {
+        let ConvertedNode { node, notes } = convert(json!({"metadata": {"name": "n0"}, "status": {
+            "declaredFeatures": ["B", "A"],
+            "images": [{"names": ["server@sha256:ab", "server:1.2"], "sizeBytes": 7}, {"names": ["odd"], "sizeBytes": -1},
+                {"names": null, "sizeBytes": 5}],
+        }}));
+        assert_eq!((node.features, notes.len()), (["A".into(), "B".into()].into(), 0));
+        assert_eq!(node.images, [("server@sha256:ab".into(), 7), ("server:1.2".into(), 7)].into());
     }
 
     #[test]

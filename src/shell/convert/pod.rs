@@ -11,17 +11,20 @@ use super::wire::{
     Amounts, ContainerStatusView, ContainerView, PodView, PortView, RequirementView, ResourcesView, TermView,
     TolerationView,
 };
-use super::{ConvertError, Interner, resources};
+use super::{ConvertError, Interner, convert_labels, resources};
 use crate::mig::ProfileName;
 use crate::model::{
-    ContainerRequests, HostPort, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm, OnNode, Operator,
-    Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol, Requirement, ResourceName, Resources,
-    TaintEffect, Time, Toleration, Unsupported,
+    ContainerRequests, HostPort, Labels, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm, OnNode,
+    Operator, Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol, Requirement, ResourceName,
+    Resources, TaintEffect, Time, Toleration, Unsupported,
 };
 use crate::shell::clock;
 
 /// What the API server assumes when a pod names no scheduler.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// What the names of resources begin with that stand for a claim on a device class.
+const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
 /// What the names of huge pages begin with.
 const HUGE_PAGES: &str = "hugepages-";
@@ -87,8 +90,9 @@ pub fn pod_id(view: &PodView, interner: &mut Interner) -> PodId {
 pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result<Pod, Box<Unreadable>> {
     let node = bound_to(view).map(|name| interner.text(name).into());
     let generation = view.metadata.generation.unwrap_or_default();
+    let labels = convert_labels(view.metadata.labels.as_ref(), interner);
     let mut reader = Reader { interner, first_error: None };
-    let spec = reader.spec(view);
+    let spec = reader.spec(view, &labels);
     if let (None, Some(error)) = (&node, reader.first_error) {
         return Err(Box::new(Unreadable { pod: id, generation, error }));
     }
@@ -98,6 +102,7 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
         node,
         priority: view.spec.priority.unwrap_or_default(),
         created: view.metadata.creation_timestamp.as_ref().map_or(Time::ZERO, |t| clock::from_timestamp(t.0)),
+        labels: interner.labels(labels),
         spec: interner.spec(spec),
         gated: view.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
         terminating: view.metadata.deletion_timestamp.is_some(),
@@ -127,29 +132,33 @@ fn is_resize_infeasible(view: &PodView) -> bool {
 }
 
 /// Reads a spec to its end and remembers the first field that it could not read.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     interner: &'a mut Interner,
     first_error: Option<ConvertError>,
 }
 
 impl Reader<'_> {
-    fn fail(&mut self, field: impl Into<String>, value: &str, problem: impl ToString) {
+    pub(super) fn fail(&mut self, field: impl Into<String>, value: &str, problem: impl ToString) {
         self.first_error.get_or_insert_with(|| ConvertError::new(field, value, problem));
     }
 
-    fn text(&mut self, text: &str) -> Arc<str> {
+    pub(super) fn text(&mut self, text: &str) -> Arc<str> {
         self.interner.text(text)
     }
 
-    fn spec(&mut self, view: &PodView) -> PodSpec {
+    fn spec(&mut self, view: &PodView, labels: &Labels) -> PodSpec {
         let requests = self.requests(view);
         PodSpec {
             mig: mig_requests(&requests),
+            unsupported: unsupported(view, &requests),
             requests,
             selector: self.selector(view),
             tolerations: self.tolerations(view.spec.tolerations.as_deref().unwrap_or_default()),
             host_ports: self.host_ports(view),
-            unsupported: unsupported(view),
+            relations: self.relations(view, labels),
+            preferred_nodes: self.preferred_nodes(view),
+            features: features(view).map(|name| self.text(name)).collect(),
+            images: images(view).map(|name| self.text(&name)).collect(),
         }
     }
 
@@ -249,18 +258,24 @@ impl Reader<'_> {
             labels: labels.map(|(key, value)| (self.text(key), self.text(value))).collect(),
             terms: required.map(|selector| {
                 let terms = selector.node_selector_terms.as_deref().unwrap_or_default();
-                terms.iter().enumerate().map(|(at, term)| self.term(at, term)).collect()
+                let path = |at| format!("spec.affinity.nodeAffinity.required.nodeSelectorTerms[{at}]");
+                terms.iter().enumerate().map(|(at, term)| self.term(&path(at), term)).collect()
             }),
         }
     }
 
-    fn term(&mut self, at: usize, term: &TermView) -> NodeSelectorTerm {
-        const PATH: &str = "spec.affinity.nodeAffinity.required.nodeSelectorTerms";
+    fn preferred_nodes(&mut self, view: &PodView) -> Vec<(i64, NodeSelectorTerm)> {
+        let affinity = view.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let terms = affinity.and_then(|affinity| affinity.preferred.as_deref()).unwrap_or_default();
+        let path = |at| format!("spec.affinity.nodeAffinity.preferred[{at}].preference");
+        let terms = terms.iter().enumerate();
+        terms.map(|(at, term)| (term.weight.into(), self.term(&path(at), &term.preference))).collect()
+    }
+
+    fn term(&mut self, path: &str, term: &TermView) -> NodeSelectorTerm {
         let mut requirements = |kind: &str, views: &Option<Vec<RequirementView>>| {
             let views = views.iter().flatten().enumerate();
-            views
-                .filter_map(|(n, view)| self.requirement(&format!("{PATH}[{at}].{kind}[{n}]"), view))
-                .collect()
+            views.filter_map(|(n, view)| self.requirement(&format!("{path}.{kind}[{n}]"), view)).collect()
         };
         NodeSelectorTerm {
             match_expressions: requirements("matchExpressions", &term.match_expressions),
@@ -268,7 +283,7 @@ impl Reader<'_> {
         }
     }
 
-    fn requirement(&mut self, path: &str, view: &RequirementView) -> Option<Requirement> {
+    pub(super) fn requirement(&mut self, path: &str, view: &RequirementView) -> Option<Requirement> {
         let operator = match view.operator.as_str() {
             "In" => Operator::In,
             "NotIn" => Operator::NotIn,
@@ -378,29 +393,45 @@ fn mig_requests(requests: &Resources) -> Vec<MigRequest> {
     found
 }
 
-fn unsupported(view: &PodView) -> Vec<Unsupported> {
+/// What the pod's kubelet must declare, in order; the features that kube-scheduler v1.36 infers from a pod.
+fn features(view: &PodView) -> impl Iterator<Item = &'static str> {
     let spec = &view.spec;
-    let affinity = spec.affinity.as_ref();
-    let required = |terms: Option<&super::wire::PodAffinityView>| {
-        terms.and_then(|affinity| affinity.required.as_ref()).is_some_and(|terms| !terms.is_empty())
-    };
+    let rules = containers(view).flat_map(|container| container.restart_policy_rules.iter().flatten());
+    let restarts_all = rules.into_iter().any(|rule| rule.action == "RestartAllContainers");
+    let own_users = spec.host_users == Some(false) && spec.host_network == Some(true);
+    let restarts_all = restarts_all.then_some("RestartAllContainersOnContainerExits");
+    restarts_all.into_iter().chain(own_users.then_some("UserNamespacesHostNetworkSupport"))
+}
+
+/// The images that the pod needs, named as nodes name them.
+fn images(view: &PodView) -> impl Iterator<Item = String> {
+    let run = containers(view).filter_map(|container| container.image.as_deref());
+    let volumes = view.spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref());
+    let images = run.chain(volumes.filter_map(|image| image.reference.as_deref()));
+    images.filter(|name| !name.is_empty()).map(|name| match (name.rfind(':'), name.rfind('/')) {
+        (Some(tag), path) if path.is_none_or(|path| tag > path) => name.to_owned(),
+        _ => format!("{name}:latest"),
+    })
+}
+
+fn containers(view: &PodView) -> impl Iterator<Item = &ContainerView> {
+    view.spec.init_containers.iter().flatten().chain(&view.spec.containers)
+}
+
+fn unsupported(view: &PodView, requests: &Resources) -> Vec<Unsupported> {
+    let spec = &view.spec;
     let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
-    let spread = spec.topology_spread_constraints.iter().flatten();
-    let volumes = spec.volumes.iter().flatten();
+    let mut volumes = spec.volumes.iter().flatten();
+    let mut resources = requests.extended().iter();
     let mut found: Vec<Unsupported> = [
         (claims, Unsupported::ResourceClaims),
-        (required(affinity.and_then(|affinity| affinity.pod_affinity.as_ref())), Unsupported::PodAffinity),
         (
-            required(affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref())),
-            Unsupported::PodAntiAffinity,
-        ),
-        (
-            spread.into_iter().any(|rule| rule.when_unsatisfiable == "DoNotSchedule"),
-            Unsupported::TopologySpread,
+            resources.any(|(name, _)| name.as_str().starts_with(DEVICE_CLASS)),
+            Unsupported::DeviceClassResource,
         ),
         (spec.scheduling_group.is_some(), Unsupported::SchedulingGroup),
         (
-            volumes.into_iter().any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
+            volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
             Unsupported::PersistentVolumes,
         ),
     ]
@@ -600,6 +631,43 @@ mod tests {
     }
 
     #[test]
+    fn preferred_nodes_features_and_images() {
+        let read = pod(json!({
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}]}},
+            "hostNetwork": true, "hostUsers": false,
+            "initContainers": [{"image": "registry:5000/tools"}],
+            "containers": [{"image": "server:1.2"}, {"image": "server:1.2"},
+                {"restartPolicyRules": [{"action": "RestartAllContainers"}]}],
+            "volumes": [{"image": {"reference": "model@sha256:ab"}}],
+        }));
+        let [(5, term)] = read.spec.preferred_nodes.as_slice() else {
+            panic!("{:?}", read.spec.preferred_nodes)
+        };
+        assert_eq!((term.match_expressions.len(), &*term.match_expressions[0].key), (1, "zone"));
+        let text = |texts: &[Arc<str>]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
+        let features = ["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"];
+        assert_eq!(text(&read.spec.features), features);
+        let images = ["registry:5000/tools:latest", "server:1.2", "server:1.2", "model@sha256:ab"];
+        assert_eq!(text(&read.spec.images), images);
+        assert!(pod(json!({"hostUsers": false})).spec.features.is_empty());
+        assert!(pod(json!({"hostNetwork": true})).spec.features.is_empty());
+    }
+
+    #[test]
+    fn labels_are_shared_and_not_part_of_the_spec() {
+        let mut interner = Interner::default();
+        let mut read = |label: &str| {
+            let mut view = view(requesting(json!({"cpu": "1"})));
+            view.metadata.labels = Some([("app".to_owned(), label.to_owned())].into());
+            convert(&view, &mut interner).unwrap()
+        };
+        let (a, b, other) = (read("a"), read("a"), read("b"));
+        assert!(Arc::ptr_eq(&a.labels, &b.labels) && Arc::ptr_eq(&a.spec, &other.spec));
+        assert_eq!(other.labels.get("app").map(|label| &**label), Some("b"));
+    }
+
+    #[test]
     fn tolerations() {
         let read = pod(json!({"tolerations": [
             {"key": "a", "value": "1", "effect": "NoSchedule"},
@@ -647,18 +715,12 @@ mod tests {
 
     #[test]
     fn unsupported_features() {
-        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]});
-        let soft = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]});
         for (spec, expected) in [
             (json!({"resourceClaims": [{"name": "c"}]}), vec![Unsupported::ResourceClaims]),
-            (json!({"affinity": {"podAffinity": terms}}), vec![Unsupported::PodAffinity]),
-            (json!({"affinity": {"podAntiAffinity": terms}}), vec![Unsupported::PodAntiAffinity]),
-            (json!({"affinity": {"podAffinity": soft, "podAntiAffinity": soft}}), vec![]),
             (
-                json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}),
-                vec![Unsupported::TopologySpread],
+                requesting(json!({"deviceclass.resource.kubernetes.io/gpu": "1"})),
+                vec![Unsupported::DeviceClassResource],
             ),
-            (json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}), vec![]),
             (
                 json!({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}], "resourceClaims": [{}]}),
                 vec![Unsupported::ResourceClaims, Unsupported::PersistentVolumes],

@@ -61,6 +61,10 @@ pub struct PodSpecView {
     pub volumes: Option<Vec<VolumeView>>,
     /// The pods it is to be placed together with.
     pub scheduling_group: Option<IgnoredAny>,
+    /// Whether it uses the node's network.
+    pub host_network: Option<bool>,
+    /// Whether it uses the node's users.
+    pub host_users: Option<bool>,
 }
 
 /// `status` of a Pod.
@@ -122,6 +126,18 @@ pub struct ContainerView {
     pub restart_policy: Option<String>,
     /// The ports it names.
     pub ports: Option<Vec<PortView>>,
+    /// The image it runs.
+    pub image: Option<String>,
+    /// What its exit leads to.
+    pub restart_policy_rules: Option<Vec<RestartRuleView>>,
+}
+
+/// One rule of what a container's exit leads to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RestartRuleView {
+    /// `Restart`, `RestartAllContainers`.
+    pub action: String,
 }
 
 /// `resources` of a container or pod. The API server fills requests in from limits.
@@ -145,7 +161,7 @@ pub struct PortView {
     pub protocol: Option<String>,
 }
 
-/// `affinity`; only what is required matters.
+/// `affinity`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AffinityView {
@@ -164,6 +180,19 @@ pub struct NodeAffinityView {
     /// The terms of which one must hold.
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelectorView>,
+    /// The terms that are better met.
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub preferred: Option<Vec<PreferredTermView>>,
+}
+
+/// One term that is better met.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PreferredTermView {
+    /// How much better, 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub preference: TermView,
 }
 
 /// A node selector.
@@ -200,9 +229,46 @@ pub struct RequirementView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodAffinityView {
-    /// Its terms.
+    /// The terms that must hold.
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    pub required: Option<Vec<IgnoredAny>>,
+    pub required: Option<Vec<AffinityTermView>>,
+    /// The terms that are better met.
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub preferred: Option<Vec<WeightedTermView>>,
+}
+
+/// A term of pod affinity. The API server has merged its label keys into the selector.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AffinityTermView {
+    /// The pods looked for, by label.
+    pub label_selector: Option<LabelSelectorView>,
+    /// Their namespaces by name.
+    pub namespaces: Option<Vec<String>>,
+    /// Their namespaces by label.
+    pub namespace_selector: Option<LabelSelectorView>,
+    /// The node label that makes the domains.
+    pub topology_key: String,
+}
+
+/// A term of pod affinity that is better met.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WeightedTermView {
+    /// How much better, 1 to 100.
+    pub weight: i32,
+    /// The term.
+    pub pod_affinity_term: AffinityTermView,
+}
+
+/// A selector by label.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelectorView {
+    /// Labels that must have these values.
+    pub match_labels: Option<BTreeMap<String, String>>,
+    /// Requirements besides.
+    pub match_expressions: Option<Vec<RequirementView>>,
 }
 
 /// A toleration.
@@ -225,6 +291,20 @@ pub struct TolerationView {
 pub struct SpreadView {
     /// `DoNotSchedule` or `ScheduleAnyway`.
     pub when_unsatisfiable: String,
+    /// How uneven is allowed.
+    pub max_skew: i32,
+    /// The node label that makes the domains.
+    pub topology_key: String,
+    /// The pods counted.
+    pub label_selector: Option<LabelSelectorView>,
+    /// Labels whose values the pods counted share with the pod.
+    pub match_label_keys: Option<Vec<String>>,
+    /// With fewer domains the emptiest counts as empty; 1 when absent.
+    pub min_domains: Option<i32>,
+    /// `Honor` (when absent) or `Ignore`.
+    pub node_affinity_policy: Option<String>,
+    /// `Honor` or `Ignore` (when absent).
+    pub node_taints_policy: Option<String>,
 }
 
 /// A volume.
@@ -235,6 +315,25 @@ pub struct VolumeView {
     pub persistent_volume_claim: Option<IgnoredAny>,
     /// With a claim made for it.
     pub ephemeral: Option<IgnoredAny>,
+    /// An image as a volume.
+    pub image: Option<ImageVolumeView>,
+}
+
+/// An image as a volume.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ImageVolumeView {
+    /// Its name.
+    pub reference: Option<String>,
+}
+
+/// A Namespace.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NamespaceView {
+    /// Name, version, labels.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
 }
 
 /// A Node.
@@ -274,10 +373,24 @@ pub struct TaintView {
 
 /// `status` of a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
     /// What pods may take.
     pub allocatable: Option<Amounts>,
+    /// What its kubelet can do.
+    pub declared_features: Option<Vec<String>>,
+    /// The images on its disk.
+    pub images: Option<Vec<ImageView>>,
+}
+
+/// A container image on a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageView {
+    /// Every name it goes by.
+    pub names: Option<Vec<String>>,
+    /// Its size on disk.
+    pub size_bytes: Option<i64>,
 }
 
 /// The fields of `metadata` that are read.
@@ -345,3 +458,4 @@ macro_rules! core_resource {
 
 core_resource!(PodView, "Pod", "pods", NamespaceResourceScope);
 core_resource!(NodeView, "Node", "nodes", ClusterResourceScope);
+core_resource!(NamespaceView, "Namespace", "namespaces", ClusterResourceScope);

@@ -168,7 +168,7 @@ impl Health {
         self.turn_at(Instant::now());
     }
 
-    /// Nodes and pods have been listed completely.
+    /// Nodes, pods and namespaces have been listed completely.
     pub fn synced(&self) {
         self.0.synced.store(true, Ordering::Release);
     }

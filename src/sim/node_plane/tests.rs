@@ -23,6 +23,8 @@ fn node(partitioning: Partitioning, mig: &[(&str, u64)]) -> Node {
         mig_config_state: MigConfigState::Absent,
         gpu_model: Some(model()),
         partitioning,
+        features: [].into(),
+        images: [].into(),
     }
 }
 
