@@ -36,5 +36,6 @@ mod forecasts;
 mod outages;
 mod placing;
 mod refusals;
+mod relations;
 mod requeue;
 mod surface;
