@@ -2,7 +2,7 @@
 //!
 //! The sentence is kube-scheduler's, since dashboards and cluster autoscalers read it, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::filter;
@@ -23,6 +23,11 @@ pub enum Diagnosis {
         nodes: usize,
         /// What it asks for.
         features: Vec<Unsupported>,
+    },
+    /// Each term of its node affinity names nodes that exclude each other, so no node was looked at.
+    Contradiction {
+        /// Number of nodes.
+        nodes: usize,
     },
     /// Every node rejects it.
     Rejected {
@@ -48,9 +53,17 @@ impl Diagnosis {
         if !pod.unsupported.is_empty() {
             return Diagnosis::Unsupported { nodes, features: pod.unsupported.clone() };
         }
+        let named = pod.selector.named();
+        if named.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Diagnosis::Contradiction { nodes };
+        }
         let domains = rankings.domains(cache, tables, kind);
         let mut reasons = BTreeMap::new();
         for (at, info, node) in cache.nodes() {
+            if named.as_ref().is_some_and(|named| !named.contains(node.name.as_str())) {
+                *reasons.entry(Reason::NotNamed).or_insert(0) += 1;
+                continue;
+            }
             let by_others = domains.and_then(|domains| domains.judge(kind, at).err());
             for reason in filter::rejections(tables, pod, info, node, by_others) {
                 *reasons.entry(reason).or_insert(0) += 1;
@@ -71,6 +84,9 @@ impl fmt::Display for Diagnosis {
                     f,
                     "0/{nodes} nodes are available: pod uses {features}, not supported by this scheduler yet."
                 )
+            }
+            Diagnosis::Contradiction { nodes } => {
+                write!(f, "0/{nodes} nodes are available: pod affinity terms conflict.")
             }
             Diagnosis::Rejected { nodes, reasons } => {
                 // Sorted as text, as kube-scheduler does.

@@ -12,6 +12,8 @@ pub enum Reason {
     Cordoned,
     /// It has a taint that the pod does not tolerate.
     UntoleratedTaint,
+    /// The pod's node affinity names the nodes that it may go to, and this is none of them.
+    NotNamed,
     /// The pod's node selector or required node affinity excludes it.
     NodeAffinity,
     /// A host port is taken.
@@ -58,6 +60,8 @@ impl fmt::Display for Reason {
         match self {
             Reason::Cordoned => f.write_str("node(s) were unschedulable"),
             Reason::UntoleratedTaint => f.write_str("node(s) had untolerated taint(s)"),
+            // Such nodes are not even filtered; the words name the plugin that keeps them out.
+            Reason::NotNamed => f.write_str("node(s) didn't satisfy plugin(s) [NodeAffinity]"),
             Reason::NodeAffinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
             Reason::HostPorts => f.write_str("node(s) didn't have free ports for the requested pod ports"),
             Reason::TooManyPods => f.write_str("Too many pods"),

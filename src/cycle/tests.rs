@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::fixture::{chance, node, pod};
-use crate::model::{Node, Partitioning, PodSpec, Unsupported};
+use crate::model::{Node, NodeSelectorTerm, Operator, Partitioning, PodSpec, Requirement, Unsupported};
 use crate::solver::fragmentation::DemandMix;
 
 struct Cluster {
@@ -218,4 +218,36 @@ fn rankings_equal_a_scan_whatever_happens_in_between() {
         }
         assert!(placed > 500, "{placed} pods placed: the test hardly tested anything");
     }
+}
+
+/// Found beside kube-scheduler: a node that the pod does not name gets no other reason, however many it has.
+#[test]
+fn nodes_that_a_pod_does_not_name_are_not_filtered() {
+    let refuse = |fields: &[(&[&str], Operator)]| {
+        let cluster = cluster(&["n0 cordoned", "n1 taint=gpu", "n2 cpu=1"], &[]);
+        let field = |(names, operator): &(&[&str], Operator)| Requirement {
+            key: "metadata.name".into(),
+            operator: *operator,
+            values: names.iter().map(|name| Arc::from(*name)).collect(),
+        };
+        let term =
+            NodeSelectorTerm { match_fields: fields.iter().map(field).collect(), ..Default::default() };
+        let mut pod = pod("p cpu=2");
+        Arc::make_mut(&mut pod.spec).selector.terms = Some(vec![term]);
+        let mut rankings = Rankings::new(Scoring::LeastFragmentation);
+        Diagnosis::of(&cluster.cache, &cluster.tables, &mut rankings, &pod.spec.into()).to_string()
+    };
+    assert_eq!(
+        refuse(&[(&["n2", "n9"], Operator::In)]),
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    );
+    assert_eq!(
+        refuse(&[(&["n0"], Operator::In), (&["n1"], Operator::In)]),
+        "0/3 nodes are available: pod affinity terms conflict."
+    );
+    assert_eq!(
+        refuse(&[(&["n2"], Operator::NotIn)]),
+        "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, \
+         1 node(s) had untolerated taint(s), 1 node(s) were unschedulable."
+    );
 }

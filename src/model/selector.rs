@@ -3,11 +3,14 @@
 //! Invariant: evaluation cannot fail. What the API server would refuse (an operator with the wrong number of values, a number
 //! that is none) matches nothing, exactly as kube-scheduler treats it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// `metadata.labels` of anything.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
+
+/// The one field of a node that can be asked for.
+const NAME: &str = "metadata.name";
 
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +53,15 @@ impl Requirement {
         }
     }
 
+    /// Whether it lists the names of nodes.
+    fn is_name_in(&self) -> bool {
+        &*self.key == NAME && self.operator == Operator::In
+    }
+
+    fn listed(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(|value| &**value)
+    }
+
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
         let [bound] = self.values.as_slice() else { return None };
         Some((value?.parse().ok()?, bound.parse().ok()?))
@@ -68,10 +80,19 @@ pub struct NodeSelectorTerm {
 impl NodeSelectorTerm {
     /// Whether a node of that name with those labels is meant.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
-        let field = |path: &str| (path == "metadata.name").then_some(name);
+        let field = |path: &str| (path == NAME).then_some(name);
         (!self.match_expressions.is_empty() || !self.match_fields.is_empty())
             && self.match_expressions.iter().all(|r| r.matches(labels.get(&r.key).map(|value| &**value)))
             && self.match_fields.iter().all(|r| r.matches(field(&r.key)))
+    }
+}
+
+impl NodeSelectorTerm {
+    /// The nodes to which `metadata.name In` confines the term; `None` where it has no such requirement.
+    fn named(&self) -> Option<BTreeSet<&str>> {
+        let mut lists = self.match_fields.iter().filter(|field| field.is_name_in());
+        let first: BTreeSet<&str> = lists.next()?.listed().collect();
+        Some(lists.fold(first, |named, field| &named & &field.listed().collect()))
     }
 }
 
@@ -86,6 +107,14 @@ pub struct NodeSelector {
 }
 
 impl NodeSelector {
+    /// The nodes to which every term confines the pod by name; `None` where there is a term that names none. Empty where the
+    /// names of each term contradict each other.
+    pub fn named(&self) -> Option<BTreeSet<&str>> {
+        let terms = self.terms.as_ref().filter(|terms| !terms.is_empty())?;
+        let named: Option<Vec<_>> = terms.iter().map(NodeSelectorTerm::named).collect();
+        Some(named?.into_iter().flatten().collect())
+    }
+
     /// Whether a node of that name with those labels is allowed.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
@@ -203,6 +232,28 @@ mod tests {
         assert!(!with(vec![NodeSelectorTerm::default()]).matches("n0", &labels()));
         assert!(!with(vec![]).matches("n0", &labels()));
         assert!(NodeSelector::default().matches("n0", &labels()));
+    }
+
+    #[test]
+    fn nodes_named_by_every_term() {
+        let check = |terms: &[&[&str]], expected: Option<&[&str]>| {
+            let term = |fields: &&[&str]| NodeSelectorTerm {
+                match_fields: fields.iter().map(|text| requirement(text)).collect(),
+                ..Default::default()
+            };
+            let selector =
+                NodeSelector { terms: Some(terms.iter().map(term).collect()), ..Default::default() };
+            let expected = expected.map(|names| names.iter().copied().collect());
+            assert_eq!(selector.named(), expected, "{terms:?}");
+        };
+        check(&[], None);
+        check(&[&["metadata.name In n0 n1"]], Some(&["n0", "n1"]));
+        check(&[&["metadata.name In n0"], &["metadata.name In n1"]], Some(&["n0", "n1"]));
+        check(&[&["metadata.name In n0"], &["metadata.name NotIn n1"]], None);
+        check(&[&["metadata.name In n0 n1", "metadata.name In n1 n2"]], Some(&["n1"]));
+        check(&[&["metadata.name In n0", "metadata.name In n1"]], Some(&[]));
+        check(&[&["metadata.name In n0", "metadata.name NotIn n0"]], Some(&["n0"]));
+        assert_eq!(NodeSelector::default().named(), None);
     }
 
     #[test]
