@@ -7,6 +7,8 @@
 //!   known yet may hold the very slice that looks free.
 //! - A pod is assumed on its node in the same step in which its bind is asked for, so the next decision already counts it.
 
+mod examine;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use crate::forecast::{GroupOutlook, Outlook};
 use crate::model::{DevicePlacement, Labels, Node, NodeName, Partitioning, Pod, PodKind, PodUid, Time};
 use crate::queue::{Move, News, Queue, QueuedPod, Verdict};
 use crate::solver::fragmentation::DemandMix;
+
+pub use examine::Examination;
 
 /// For so long the explanation of a verdict is given to further pods of the same spec without looking at the nodes again.
 /// The verdict itself is always exact; only its counts per reason may be this old.

@@ -590,3 +590,20 @@ fn a_forecast_is_kept_until_it_runs_out() {
     shell.apply("p0 1g.5gb=1");
     assert_eq!(shell.tick(), ["bind p0 n0"]);
 }
+
+#[test]
+fn an_examination_finds_what_a_tick_would() {
+    let mut shell = Shell::new(&["n0 1g.5gb=2", "n1 1g.5gb=1", "n2"]);
+    let examine = |shell: &mut Shell, text: &str| shell.engine.examine(&pod(text));
+    let found = examine(&mut shell, "p 1g.5gb=1");
+    assert_eq!(found, Examination::Feasible(vec!["n1".into(), "n0".into()]));
+    assert_eq!(shell.lengths(), [0; 4], "nothing came of it");
+    shell.apply("p 1g.5gb=1");
+    assert_eq!(shell.tick(), ["bind p n1"]);
+    assert_eq!(examine(&mut shell, "q 1g.5gb=1"), Examination::Feasible(vec!["n0".into()]));
+    let Examination::Refused(why) = examine(&mut shell, "q 1g.5gb=3") else {
+        panic!("there is no such node")
+    };
+    assert_eq!(why.to_string(), "0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5gb.");
+    assert_eq!(examine(&mut shell, "q gated"), Examination::Gated);
+}
