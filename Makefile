@@ -7,9 +7,11 @@ BENCH_NODES ?= 500 5000
 BENCH_PODS ?= 5000
 BENCH_ROUNDS ?= 2
 TRACES ?= ../shared/traces
+N ?= 1000
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e lint fmt schema controlplane bench bench-e2e bench-parvagpu require-rust
+.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,9 @@ unit: require-rust ## Run the tests that need no control plane
 
 e2e: require-rust controlplane ## Run the end-to-end tests alone
 	$(CARGO) test --release --locked --test e2e
+
+parity: require-rust controlplane ## Compare with kube-scheduler on random clusters: N=1000 SEED=1
+	PARITY_N=$(N) PARITY_SEED=$(SEED) $(CARGO) test --release --locked --test e2e -- parity:: --nocapture
 
 lint: require-rust ## Check format and lints
 	$(CARGO) fmt --check

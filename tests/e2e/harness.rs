@@ -30,7 +30,7 @@ use axum::http::Request;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 // Named by path, so that the file is found from a bench that includes this module, too.
@@ -325,8 +325,18 @@ impl ControlPlane {
     }
 
     pub async fn start_kube_scheduler(&mut self, limits: ClientLimits) -> Result<()> {
+        self.start_kube_scheduler_with(limits, BTreeMap::new(), &[]).await
+    }
+
+    /// The same with further fields of its configuration, and further arguments.
+    pub async fn start_kube_scheduler_with(
+        &mut self,
+        limits: ClientLimits,
+        fields: BTreeMap<&str, Value>,
+        arguments: &[&str],
+    ) -> Result<()> {
         let config = self.dir().join("kube-scheduler.json");
-        let document = json!({
+        let mut document = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {
@@ -336,10 +346,14 @@ impl ControlPlane {
             },
             "leaderElection": {"leaderElect": false},
         });
+        for (field, value) in fields {
+            document[field] = value;
+        }
         fs::write(&config, document.to_string()).context("write the configuration of kube-scheduler")?;
         let kubeconfig = self.kubeconfig_for(KUBE_SCHEDULER)?;
         let mut args = secure_serving(self.ports.kube_scheduler, &kubeconfig);
         args.push(format!("--config={}", config.display()));
+        args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         self.launch(Component::KubeScheduler, &args, "/readyz").await
     }
 

@@ -34,6 +34,7 @@ mod control_plane;
 mod election;
 mod forecasts;
 mod outages;
+mod parity;
 mod placing;
 mod refusals;
 mod relations;

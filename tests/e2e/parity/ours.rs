@@ -1,0 +1,65 @@
+//! Our side: the engine, fed with the API server's own objects through the same conversion as in a real cluster.
+
+use anyhow::{Context, Result};
+use mig_scheduler::engine::{Engine, Examination, Options};
+use mig_scheduler::event::Event;
+use mig_scheduler::model::{Pod, Time};
+use mig_scheduler::shell::convert::wire::{NodeView, PodView};
+use mig_scheduler::shell::convert::{Interner, convert_node, convert_pod, pod_id};
+use serde_json::Value;
+
+use super::SCHEDULER;
+use super::verdict::Verdict;
+
+pub struct Ours {
+    engine: Engine,
+    interner: Interner,
+}
+
+impl Default for Ours {
+    fn default() -> Ours {
+        let options = Options { scheduler_name: SCHEDULER.into(), ..Options::default() };
+        let mut ours = Ours { engine: Engine::new(options), interner: Interner::default() };
+        ours.tell(Event::Synced);
+        ours
+    }
+}
+
+impl Ours {
+    pub fn apply_node(&mut self, node: &Value) -> Result<()> {
+        let view: NodeView = serde_json::from_value(node.clone()).context("read a node")?;
+        let node = convert_node(&view, &mut self.interner).node;
+        self.tell(Event::NodeApplied(node));
+        Ok(())
+    }
+
+    /// Takes in a bound pod.
+    pub fn apply_pod(&mut self, pod: &Value) -> Result<()> {
+        let pod = self.read(pod)?;
+        self.tell(Event::PodApplied(pod));
+        Ok(())
+    }
+
+    /// What the engine would do with an unbound pod.
+    pub fn examine(&mut self, pod: &Value) -> Result<Verdict> {
+        let pod = self.read(pod)?;
+        Ok(match self.engine.examine(&pod) {
+            Examination::Gated => Verdict::Gated,
+            Examination::Feasible(nodes) => {
+                Verdict::Feasible(nodes.iter().map(|node| node.as_str().to_owned()).collect())
+            }
+            Examination::Refused(why) => Verdict::Refused(why.to_string()),
+        })
+    }
+
+    fn read(&mut self, pod: &Value) -> Result<Pod> {
+        let view: PodView = serde_json::from_value(pod.clone()).context("read a pod")?;
+        let id = pod_id(&view, &mut self.interner);
+        Ok(convert_pod(&view, id, &mut self.interner)?)
+    }
+
+    fn tell(&mut self, event: Event) {
+        // What the engine wants done about it is of no interest: kube-scheduler does it.
+        self.engine.step(Time::ZERO, event, &mut Vec::new());
+    }
+}
