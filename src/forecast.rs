@@ -9,7 +9,10 @@
 //! Pure: a forecast is a function of the windows and of what a model learnt from earlier ones. No clock is read: whether a
 //! series is stale follows from the time that the caller passes in.
 
+pub mod baselines;
 pub mod outlook;
+pub mod scale;
+pub mod score;
 pub mod series;
 pub mod window;
 

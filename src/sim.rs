@@ -11,6 +11,7 @@
 //! Invariant: a run is a function of its scenario and policy. Nothing here reads a clock, and the only source of chance is
 //! [`rng`], so that the same seed gives the same bytes on every platform.
 
+pub mod llm_week;
 pub mod measure;
 pub mod node_plane;
 pub mod policy;
