@@ -48,7 +48,7 @@ schema: require-rust ## Write scheduler-config/schema.json anew
 	$(CARGO) run --release --locked --quiet -- config schema > scheduler-config/schema.json.new
 	mv scheduler-config/schema.json.new scheduler-config/schema.json
 
-controlplane: ## Build the control plane that the end-to-end tests start (needs Go; about 7 minutes once)
+controlplane: ## Build the control plane that the end-to-end tests start (needs Go; about 11 minutes once)
 	@tests/controlplane/build.sh
 
 bench: require-rust ## Measure one decision at 1,000, 5,000 and 15,000 nodes

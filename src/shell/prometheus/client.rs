@@ -356,3 +356,6 @@ fn shortened(text: &str) -> String {
         None => line,
     }
 }
+
+#[cfg(test)]
+mod tests;
