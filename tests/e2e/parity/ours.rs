@@ -9,6 +9,7 @@ use mig_scheduler::shell::convert::{Interner, convert_node, convert_pod, pod_id}
 use serde_json::Value;
 
 use super::SCHEDULER;
+use super::peer::NAMESPACES;
 use super::verdict::Verdict;
 
 pub struct Ours {
@@ -20,6 +21,11 @@ impl Default for Ours {
     fn default() -> Ours {
         let options = Options { scheduler_name: SCHEDULER.into(), ..Options::default() };
         let mut ours = Ours { engine: Engine::new(options), interner: Interner::default() };
+        for (name, team, env) in NAMESPACES {
+            let labels = [("team", team), ("env", env), ("kubernetes.io/metadata.name", name)];
+            let labels = labels.map(|(key, value)| (key.into(), value.into())).into();
+            ours.tell(Event::NamespaceApplied { name: name.into(), labels });
+        }
         ours.tell(Event::Synced);
         ours
     }
