@@ -10,6 +10,7 @@ mod pod;
 mod relation;
 mod requests;
 mod resources;
+pub mod rng;
 mod selector;
 mod taint;
 mod time;

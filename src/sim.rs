@@ -16,10 +16,11 @@ pub mod measure;
 pub mod node_plane;
 pub mod policy;
 pub mod report;
-pub mod rng;
 pub mod scenario;
 pub mod static_layout;
 mod table;
 pub mod traces;
 pub mod workload;
 pub mod world;
+
+pub use crate::model::rng;

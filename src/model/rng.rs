@@ -1,4 +1,4 @@
-//! The simulation's only source of chance: SplitMix64 (Steele, Lea and Flood 2014), a counter and a mixing function.
+//! The only source of chance: SplitMix64 (Steele, Lea and Flood 2014), a counter and a mixing function.
 //!
 //! Invariant: the same seed gives the same numbers on every platform. Everything is integer arithmetic modulo 2^64; what
 //! turns numbers into choices uses integers too, because `exp`, `ln` and `cos` differ between math libraries in their last
