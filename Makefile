@@ -9,9 +9,12 @@ BENCH_ROUNDS ?= 2
 TRACES ?= ../shared/traces
 N ?= 1000
 SEED ?= 1
+# Where bench-lstm keeps a Python with Keras, and which Python makes it.
+PYTHON ?= python3
+KERAS_VENV ?= $(or $(CARGO_TARGET_DIR),target)/venv-keras
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu require-rust
+.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-lstm require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,3 +64,12 @@ bench-e2e: require-rust ## Measure throughput beside kube-scheduler: BENCH_NODES
 
 bench-parvagpu: require-rust ## Size ParvaGPU's scenarios: TRACES=DIR is the folder that holds parvagpu/
 	@$(CARGO) bench --locked --bench parvagpu -- --traces $(TRACES)
+
+$(KERAS_VENV)/ready: benches/peers/keras-requirements.txt
+	@echo "==> installing Keras into $(KERAS_VENV); about 1.5 GB, once" >&2
+	@$(PYTHON) -m venv $(KERAS_VENV) >&2
+	@$(KERAS_VENV)/bin/pip install --quiet --requirement $< >&2
+	@touch $@
+
+bench-lstm: require-rust $(KERAS_VENV)/ready ## Measure the LSTM beside Keras (needs Python 3.11 to 3.13 with venv)
+	@RAYON_NUM_THREADS=2 $(CARGO) bench --locked --bench lstm -- --python $(abspath $(KERAS_VENV)/bin/python)

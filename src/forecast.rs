@@ -10,10 +10,13 @@
 //! series is stale follows from the time that the caller passes in.
 
 pub mod baselines;
+pub mod lstm;
 pub mod outlook;
 pub mod scale;
 pub mod score;
 pub mod series;
+pub mod train;
+pub mod weights;
 pub mod window;
 
 use thiserror::Error;
