@@ -342,7 +342,7 @@ fn wrong_values() {
             ),
         );
     }
-    for level in ["", "inf", "info, kube=warn", "info,", "kube=wrn", "=info"] {
+    for level in ["", "inf", "info, kube=warn", "info,", "kube=wrn", "=info", " é=info"] {
         check(
             &format!("logging: {{level: \"{level}\"}}"),
             &format!(
