@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -157,7 +157,6 @@ impl Prometheus {
             format!("--config.file={}", write(&dir, "prometheus.yml", &config)?),
             format!("--storage.tsdb.path={}", dir.join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
-            "--log.level=warn".to_owned(),
         ];
         if let Some(web) = web {
             args.push(format!("--web.config.file={}", write(&dir, "web.yml", web)?));
@@ -177,23 +176,28 @@ impl Prometheus {
         self.process = None;
     }
 
-    /// Starts it again with all that it had written.
+    /// Starts it again with all that it had written. It listens before it answers queries, and says in its log when it does;
+    /// asking it would need the credentials that a test may want refused.
     pub async fn resume(&mut self) -> Result<()> {
         let log = self.dir.join("prometheus.log");
-        self.process = Some(Process::spawn(&self.binary, &self.args, &self.dir, log)?);
-        fixtures::wait_until("Prometheus listens", READY_WITHIN, || async {
-            Ok(match tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            })
+        let before = times_ready(&log);
+        let process = self.process.insert(Process::spawn(&self.binary, &self.args, &self.dir, log.clone())?);
+        fixtures::wait_until("Prometheus answers queries", READY_WITHIN, || {
+            let seen = match process.exited() {
+                Ok(None) if times_ready(&log) > before => Ok(Ok(())),
+                Ok(None) => Ok(Err(process.tail(TAIL))),
+                Ok(Some(status)) => Err(anyhow!("Prometheus ended ({status}):\n{}", process.tail(TAIL))),
+                Err(error) => Err(error),
+            };
+            async { seen }
         })
-        .await?;
-        let process = self.process.as_mut().context("it was started")?;
-        if let Some(status) = process.exited()? {
-            bail!("Prometheus ended ({status}):\n{}", process.tail(TAIL));
-        }
-        Ok(())
+        .await
     }
+}
+
+/// How often a server with this log became ready.
+fn times_ready(log: &Path) -> usize {
+    fs::read_to_string(log).unwrap_or_default().matches("Server is ready to receive web requests").count()
 }
 
 fn write_history(folder: &Path, dir: &Path, exporter: &Exporter, hours: i64) -> Result<()> {
