@@ -14,7 +14,7 @@ PYTHON ?= python3
 KERAS_VENV ?= $(or $(CARGO_TARGET_DIR),target)/venv-keras
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-lstm require-rust
+.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-e2e: require-rust ## Measure throughput beside kube-scheduler: BENCH_NODES
 
 bench-parvagpu: require-rust ## Size ParvaGPU's scenarios: TRACES=DIR is the folder that holds parvagpu/
 	@$(CARGO) bench --locked --bench parvagpu -- --traces $(TRACES)
+
+bench-pack: require-rust ## Measure packing of 100 to 100,000 GPUs: BENCH_GPUS="1000 10000" for some sizes only
+	@$(CARGO) bench --locked --bench pack -- $(if $(BENCH_GPUS),--gpus $(BENCH_GPUS))
 
 $(KERAS_VENV)/ready: benches/peers/keras-requirements.txt
 	@echo "==> installing Keras into $(KERAS_VENV); about 1.5 GB, once" >&2

@@ -28,14 +28,37 @@
 //! 1. The linear relaxation by a simplex for sets (`simplex`): its basis has a row for each profile, not for each class.
 //! 2. A bound from its prices, rounded to whole numbers and evaluated in them (`bound`): floating point can make it weaker but
 //!    never wrong. Where the closed form applies it is exact and replaces the first parts.
-//! 3. Whole numbers by diving and, until score and bound meet or the limit is reached, by branch and bound (`search`).
+//! 3. Whole numbers by diving and, until score and bound meet or the limit is reached, by branch and bound (`search`, `branch`).
 //! 4. The chosen columns become layouts and places (`assign`), and the score is counted from these.
 //!
 //! A node that is paused once for several changes is charged in the program by equal shares, which keeps the bound valid; the
 //! score counts it exactly.
 
 mod answer;
+mod assign;
+mod bound;
+mod branch;
+mod cluster;
+mod column;
+mod linear;
+mod model;
+mod packer;
 mod problem;
+mod program;
+mod search;
+mod simplex;
 
 pub use answer::{Bound, Excluded, Move, Placed, Plan, Reason, Score, Unplaced};
+pub use packer::Packer;
 pub use problem::{ChangeCost, Demand, Gpu, Holder, Instance, Limits, MAX_ITEMS, PackError, Problem};
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+use model::priorities;
+
+/// Packs a cluster: the best answer within the problem's limits, with its bound.
+pub fn pack(problem: &Problem) -> Result<Plan, PackError> {
+    Packer::new(problem.clone())?.pack()
+}

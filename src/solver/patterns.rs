@@ -65,6 +65,12 @@ impl Occupied {
         Occupied { slots: layout.mask(), media: claims.fold(MediaClaims::default(), MediaClaims::union) }
     }
 
+    /// What one instance holds; nothing if the model does not allow it.
+    pub fn of(model: &GpuModel, placement: Placement) -> Occupied {
+        let slots = placement.slots(model).unwrap_or_default();
+        Occupied { slots, media: MediaClaims::of(placement.profile.attribute()) }
+    }
+
     /// Whether both can exist on one GPU.
     pub const fn admits(self, other: Occupied) -> bool {
         !self.slots.overlaps(other.slots) && !self.media.conflict(other.media)
@@ -117,6 +123,10 @@ impl PackedCounts {
 /// Position of a pattern in its [`PatternTable`]; 0 is the pattern without instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PatternId(u16);
+
+/// Position of a placed set in its [`PatternTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlacedId(u32);
 
 /// The patterns and placed sets of one model.
 #[derive(Clone, Debug)]
@@ -196,28 +206,33 @@ impl PatternTable {
     }
 
     /// Every way to add the pattern to a GPU on which `held` must stay, in a fixed order.
-    pub fn placed(&self, held: Occupied, pattern: PatternId) -> impl Iterator<Item = &Layout> {
-        let range = self.range(pattern);
-        let sets = self.held[range.clone()].iter().zip(&self.layouts[range]);
-        sets.filter(move |(set, _)| held.admits(**set)).map(|(_, layout)| layout)
+    pub fn placed(&self, held: Occupied, pattern: PatternId) -> impl Iterator<Item = PlacedId> {
+        let fitting = self.range(pattern).filter(move |at| held.admits(self.held[*at]));
+        fitting.filter_map(|at| u32::try_from(at).ok()).map(PlacedId)
+    }
+
+    /// The instances of a placed set.
+    pub fn layout(&self, placed: PlacedId) -> &Layout {
+        &self.layouts[placed.0 as usize]
     }
 
     /// The patterns of the `wanted` profiles that fit beside `held` and to which none of these can be added: all that remains
     /// placeable, since every other such pattern that fits is part of one of them.
     pub fn undominated(&self, held: Occupied, wanted: impl Fn(ProfileIndex) -> bool) -> Vec<PatternId> {
-        let wanted = self.only(wanted);
+        let wanted = self.most(|profile| if wanted(profile) { u64::MAX } else { 0 });
         let usable = |pattern: PatternId| self.counts(pattern).within(wanted) && self.fits(held, pattern);
         let larger = |pattern: PatternId| &self.larger[usize::from(pattern.0)];
         let last = |pattern: &PatternId| usable(*pattern) && !larger(*pattern).iter().any(|id| usable(*id));
         self.patterns().filter(last).collect()
     }
 
-    /// The largest counts that have none but the `wanted` profiles.
-    fn only(&self, wanted: impl Fn(ProfileIndex) -> bool) -> PackedCounts {
+    /// The largest counts with no more of each profile than `most` says: the patterns [`within`](PackedCounts::within) it are
+    /// those that so many pods can use.
+    pub fn most(&self, most: impl Fn(ProfileIndex) -> u64) -> PackedCounts {
         let profiles = (0u8..).map(ProfileIndex).take(self.model().profiles.len());
-        let most =
-            profiles.filter(|profile| wanted(*profile)).map(|p| PackedCounts(PackedCounts::one(p).0 * 7));
-        most.fold(PackedCounts::default(), PackedCounts::plus)
+        let counts =
+            profiles.map(|profile| PackedCounts(PackedCounts::one(profile).0 * most(profile).min(7)));
+        counts.fold(PackedCounts::default(), PackedCounts::plus)
     }
 
     fn range(&self, pattern: PatternId) -> std::ops::Range<usize> {
@@ -291,7 +306,8 @@ mod tests {
                 }
                 let found = table.find(&counts).filter(|id| table.fits(Occupied::by(&held), *id));
                 assert_eq!(found.is_some(), brute(&held, &wanted), "{model} {held} {counts:?}");
-                for added in found.iter().flat_map(|id| table.placed(Occupied::by(&held), *id)) {
+                for id in found.iter().flat_map(|id| table.placed(Occupied::by(&held), *id)) {
+                    let added = table.layout(id);
                     assert_eq!(added.counts(), counts);
                     let all = held.placements().iter().chain(added.placements()).copied();
                     Layout::new(model, all).unwrap();

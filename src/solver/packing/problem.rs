@@ -6,7 +6,7 @@
 use thiserror::Error;
 
 use crate::mig::tables::MODELS;
-use crate::mig::{GpuModel, Placement, ProfileName};
+use crate::mig::{GpuModel, LayoutError, Placement, ProfileName};
 use crate::solver::fragmentation::DemandMix;
 
 /// Most pods, waiting and movable ones together, and most GPUs that one problem may have: ten times the largest cluster that
@@ -130,6 +130,11 @@ pub enum PackError {
         /// How many there are.
         count: u64,
     },
+    /// The answer failed its own check: a fault of the solver.
+    #[error(
+        "the planned layout of a GPU is not legal, which is a fault of the solver, please report it: {0}"
+    )]
+    Unsound(LayoutError),
 }
 
 impl Problem {

@@ -1,0 +1,543 @@
+//! The simplex method for programs whose columns form sets (generalised upper bounding, Dantzig and Van Slyke 1967), for an
+//! objective in parts.
+//!
+//! Each set has a *key* column that makes up the set's count, so a basis needs a row for each row of the program only, however
+//! many sets there are. What leaves for a key costs next to nothing: with thousands of classes and a dozen profiles nearly all
+//! pivots are of that kind, and a sweep over the sets does many of them at the same prices.
+//!
+//! The parts are maximised one after the other. After each, columns and slacks whose reduced cost says that they would worsen
+//! it are closed, so that the next part moves on the face of optima of all earlier ones, and no part ever becomes a huge
+//! coefficient.
+//!
+//! Invariant: the point is always feasible once it has been, and the same program gives the same point: ties are broken by
+//! position. Numbers are small integers, the basis is factored anew at every exchange, and whatever uses the result checks it
+//! in integers; so a tolerance decides how good an answer is, never whether it is right.
+
+use super::linear::inverse;
+use super::program::{Program, Row, Sum};
+
+/// Below this a reduced cost or a direction counts as zero; relative to the largest worth of the part.
+const TOLERANCE: f64 = 1e-9;
+
+/// Exchanges without progress after which the lowest position is preferred to the steepest gain, which cannot cycle.
+const PATIENCE: u32 = 64;
+
+/// The optimum of the relaxed program.
+#[derive(Clone, Debug)]
+pub(super) struct Relaxation {
+    /// (column, amount) where the amount is not zero, by column.
+    pub amounts: Vec<(usize, f64)>,
+    /// By part and row: what one more unit of the row's bound costs.
+    pub prices: Vec<Vec<f64>>,
+    /// By part.
+    pub values: Vec<f64>,
+    /// By set: its key column, from which the next program can start.
+    pub keys: Vec<usize>,
+}
+
+/// What came of a relaxation.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// The optimum; or, if the pivots ran out, the best point until then with the prices it had, from which a bound can be made
+    /// all the same.
+    Optimal(Relaxation),
+    /// No point is feasible, which these prices of the rows prove.
+    Infeasible(Vec<f64>),
+    /// The pivots ran out before any point was feasible, or a basis could not be factored.
+    Lost,
+}
+
+/// Solves the relaxation from a column of each set, its `keys`, with nothing else chosen; each pivot takes one from `pivots`.
+pub(super) fn relax(program: &Program, keys: Vec<usize>, pivots: &mut u32) -> Outcome {
+    let mut simplex = Simplex::new(program, keys);
+    if simplex.infeasible() {
+        if simplex.maximise(Part::Feasibility, pivots).is_none() {
+            return Outcome::Lost;
+        }
+        if simplex.infeasible() {
+            return Outcome::Infeasible(simplex.prices(Part::Feasibility));
+        }
+    }
+    let mut prices = Vec::new();
+    for part in 0..program.matrix.parts {
+        if simplex.maximise(Part::Worth(part), pivots).is_none() {
+            return Outcome::Lost;
+        }
+        prices.push(simplex.prices(Part::Worth(part)));
+        simplex.close(part, &prices[part]);
+    }
+    Outcome::Optimal(simplex.result(prices))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Minus the sum of the artificial variables.
+    Feasibility,
+    Worth(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Variable {
+    Column(usize),
+    /// What a row has above its bound.
+    Slack(usize),
+    /// What a row lacks; always zero in a feasible point.
+    Artificial(usize),
+}
+
+/// What blocks an entering variable first.
+#[derive(Clone, Copy)]
+enum Blocking {
+    Basic(usize),
+    Key(usize),
+}
+
+struct Simplex<'p> {
+    program: &'p Program<'p>,
+    /// Rows with coefficients in the matrix; they come first.
+    matrix_rows: usize,
+    keys: Vec<usize>,
+    /// By position: the variables that are neither keys nor zero.
+    basis: Vec<Variable>,
+    /// By row: the bound less what the keys supply alone. Whole numbers.
+    rest: Vec<f64>,
+    /// By row: the coefficient of its artificial variable, which is never negative.
+    lack: Vec<f64>,
+    /// Inverse of the basis, by position and row.
+    inverse: Vec<f64>,
+    /// By position.
+    amounts: Vec<f64>,
+    open: Vec<bool>,
+    slack_open: Vec<bool>,
+    /// Exchanges since the point last moved.
+    idle: u32,
+}
+
+impl<'p> Simplex<'p> {
+    fn new(program: &'p Program<'p>, keys: Vec<usize>) -> Simplex<'p> {
+        let rows = program.rows.len();
+        let mut simplex = Simplex {
+            program,
+            matrix_rows: program.rows.iter().take_while(|row| row.sum == Sum::Matrix).count(),
+            keys,
+            basis: Vec::with_capacity(rows),
+            rest: program.rows.iter().map(|row| row.bound as f64).collect(),
+            lack: vec![1.0; rows],
+            inverse: vec![0.0; rows * rows],
+            amounts: vec![0.0; rows],
+            open: vec![true; program.matrix.columns()],
+            slack_open: program.rows.iter().map(|row| !row.equal).collect(),
+            idle: 0,
+        };
+        for set in 0..program.counts.len() {
+            simplex.supply(simplex.keys[set], program.counts[set]);
+        }
+        for (row, &Row { equal, .. }) in program.rows.iter().enumerate() {
+            let rest = simplex.rest[row];
+            if rest < 0.0 {
+                simplex.lack[row] = -1.0;
+            }
+            let slack = !equal && rest <= 0.0;
+            simplex.basis.push(if slack { Variable::Slack(row) } else { Variable::Artificial(row) });
+            simplex.inverse[row * rows + row] = if slack { -1.0 } else { simplex.lack[row] };
+            simplex.amounts[row] = rest.abs();
+        }
+        simplex
+    }
+
+    /// Lets `units` more of a column count as supplied by keys.
+    fn supply(&mut self, column: usize, units: i64) {
+        for &(row, coefficient) in self.program.matrix.coefficients(column) {
+            self.rest[row] -= (units * coefficient) as f64;
+        }
+        for row in self.matrix_rows..self.rest.len() {
+            self.rest[row] -= (units * self.program.coefficient(row, column)) as f64;
+        }
+    }
+
+    fn infeasible(&self) -> bool {
+        let lacking =
+            self.basis.iter().zip(&self.amounts).filter(|(v, _)| matches!(v, Variable::Artificial(_)));
+        lacking.map(|(_, amount)| amount).sum::<f64>() > 1e-6
+    }
+
+    /// Maximises a part over the columns and slacks that are open. `None` if a basis cannot be factored, or the pivots ran out
+    /// while no point was feasible.
+    fn maximise(&mut self, part: Part, pivots: &mut u32) -> Option<()> {
+        loop {
+            let mut prices = self.prices(part);
+            let mut improved = false;
+            for at in 0..self.program.counts.len() + self.rest.len() {
+                let Some(entering) = self.improving(at, part, &prices) else { continue };
+                if *pivots == 0 {
+                    return (part != Part::Feasibility).then_some(());
+                }
+                *pivots -= 1;
+                improved = true;
+                if self.enter(entering, part)? {
+                    prices = self.prices(part);
+                    if self.idle > PATIENCE {
+                        break;
+                    }
+                }
+            }
+            if !improved {
+                return Some(());
+            }
+        }
+    }
+
+    /// What a unit of each row costs: the change of the part's optimum per unit of its bound, negated.
+    fn prices(&self, part: Part) -> Vec<f64> {
+        let rows = self.rest.len();
+        let mut prices = vec![0.0; rows];
+        for (position, variable) in self.basis.iter().enumerate() {
+            let worth = match (*variable, part) {
+                (Variable::Column(column), Part::Worth(part)) => {
+                    let key = self.keys[self.program.matrix.set_of(column)];
+                    let worth = |column| self.program.matrix.worth(column)[part];
+                    (worth(column) - worth(key)) as f64
+                }
+                (Variable::Artificial(_), Part::Feasibility) => -1.0,
+                _ => continue,
+            };
+            let inverse = &self.inverse[position * rows..(position + 1) * rows];
+            prices.iter_mut().zip(inverse).for_each(|(price, inverse)| *price -= worth * inverse);
+        }
+        prices
+    }
+
+    /// The columns' values at these prices, for one part.
+    fn valuation<'v>(&'v self, part: Part, prices: &'v [f64]) -> impl Fn(usize) -> f64 + 'v {
+        let mut weights: Vec<(usize, f64)> = match part {
+            Part::Worth(part) => vec![(part, 1.0)],
+            Part::Feasibility => Vec::new(),
+        };
+        let mut single = Vec::new();
+        for (row, price) in self.program.rows.iter().zip(prices).skip(self.matrix_rows) {
+            match row.sum {
+                Sum::Part(part) => weights.push((part, -price)),
+                Sum::Column(column) => single.push((column, -price)),
+                Sum::Matrix => {}
+            }
+        }
+        move |column| {
+            let worth = self.program.matrix.worth(column);
+            let own: f64 = weights.iter().map(|(part, weight)| weight * worth[*part] as f64).sum();
+            let coefficients = self.program.matrix.coefficients(column).iter();
+            let supplied: f64 = coefficients.map(|(row, a)| prices[*row] * *a as f64).sum();
+            let branch: f64 = single.iter().filter(|(other, _)| *other == column).map(|(_, p)| p).sum();
+            own + supplied + branch
+        }
+    }
+
+    /// What is worth entering at this place of a sweep: first the sets, then the slacks.
+    fn improving(&self, at: usize, part: Part, prices: &[f64]) -> Option<Variable> {
+        let tolerance = self.tolerance(part);
+        let sets = self.program.counts.len();
+        if at >= sets {
+            let row = at - sets;
+            return (self.slack_open[row] && -prices[row] > tolerance).then_some(Variable::Slack(row));
+        }
+        if self.program.counts[at] == 0 {
+            return None;
+        }
+        let value = self.valuation(part, prices);
+        let key = value(self.keys[at]);
+        let columns = self.program.matrix.sets[at].clone().filter(|column| self.open[*column]);
+        let mut better = columns.map(|column| (value(column), column)).filter(|(v, _)| v - key > tolerance);
+        let first = better.next()?;
+        if self.idle > PATIENCE {
+            return Some(Variable::Column(first.1));
+        }
+        let best = better.fold(first, |best, next| if next.0 > best.0 { next } else { best });
+        Some(Variable::Column(best.1))
+    }
+
+    fn tolerance(&self, part: Part) -> f64 {
+        let scale = match part {
+            Part::Worth(part) => self.program.matrix.scale(part).max(1),
+            Part::Feasibility => 1,
+        };
+        TOLERANCE * scale as f64
+    }
+
+    /// Lets a variable grow until another becomes zero and takes its place. Whether the basis, and so the prices, changed.
+    fn enter(&mut self, entering: Variable, part: Part) -> Option<bool> {
+        let direction = self.direction(entering);
+        let own = match entering {
+            Variable::Column(column) => Some(self.program.matrix.set_of(column)),
+            _ => None,
+        };
+        let (step, blocking) = self.blocking(own, &direction, part)?;
+        self.idle = if step > 1e-9 { 0 } else { self.idle + 1 };
+        match (blocking, entering) {
+            (Blocking::Basic(position), _) => self.basis[position] = entering,
+            (Blocking::Key(set), Variable::Column(column)) if own == Some(set) => {
+                self.change_key(set, column);
+                if !self.basis.iter().any(|variable| self.is_in(*variable, set)) {
+                    self.locate();
+                    return Some(false);
+                }
+            }
+            (Blocking::Key(set), _) => {
+                let inside = (0..self.basis.len()).filter(|position| self.is_in(self.basis[*position], set));
+                let largest = inside.max_by(|a, b| direction[*a].abs().total_cmp(&direction[*b].abs()))?;
+                let Variable::Column(column) = self.basis[largest] else { return None };
+                self.basis[largest] = entering;
+                self.change_key(set, column);
+            }
+        }
+        self.factor()?;
+        self.locate();
+        Some(true)
+    }
+
+    /// How the amounts of the basis fall, per unit of the entering variable.
+    fn direction(&self, entering: Variable) -> Vec<f64> {
+        let rows = self.rest.len();
+        let column = self.dense(entering);
+        let inner = |inverse: &[f64]| inverse.iter().zip(&column).map(|(a, b)| a * b).sum();
+        (0..rows).map(|position| inner(&self.inverse[position * rows..(position + 1) * rows])).collect()
+    }
+
+    /// How far the entering variable can grow, and what stops it. Of equal ones the largest pivot, or the lowest variable once
+    /// patience is at its end. `None` if nothing stops it, which no bounded program has.
+    fn blocking(&self, own: Option<usize>, direction: &[f64], part: Part) -> Option<(f64, Blocking)> {
+        let mut candidates: Vec<(f64, f64, Variable, Blocking)> = Vec::new();
+        let mut keys: Vec<(usize, f64, f64)> = Vec::new();
+        if let Some(set) = own {
+            keys.push((set, -1.0, 0.0));
+        }
+        for (position, (&variable, &amount)) in self.basis.iter().zip(&self.amounts).enumerate() {
+            let fall = direction[position];
+            let held = matches!(variable, Variable::Artificial(_)) && part != Part::Feasibility;
+            if held && fall.abs() > 1e-7 {
+                candidates.push((0.0, fall.abs(), variable, Blocking::Basic(position)));
+            } else if fall > 1e-7 {
+                candidates.push((amount.max(0.0) / fall, fall, variable, Blocking::Basic(position)));
+            }
+            if let Variable::Column(column) = variable {
+                let set = self.program.matrix.set_of(column);
+                match keys.iter_mut().find(|(other, ..)| *other == set) {
+                    Some((_, rise, basic)) => (*rise, *basic) = (*rise + fall, *basic + amount),
+                    None => keys.push((set, fall, amount)),
+                }
+            }
+        }
+        for (set, rise, basic) in keys {
+            if rise < -1e-7 {
+                let amount = (self.program.counts[set] as f64 - basic).max(0.0);
+                let key = Variable::Column(self.keys[set]);
+                candidates.push((amount / -rise, -rise, key, Blocking::Key(set)));
+            }
+        }
+        let step = candidates.iter().map(|(step, ..)| *step).min_by(f64::total_cmp)?;
+        let close = candidates.iter().filter(|(other, ..)| *other <= step + 1e-9 * (1.0 + step));
+        let chosen = if self.idle > PATIENCE {
+            close.min_by_key(|(_, _, variable, _)| *variable)
+        } else {
+            close.max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.2.cmp(&a.2)))
+        };
+        chosen.map(|(_, _, _, blocking)| (step, *blocking))
+    }
+
+    fn is_in(&self, variable: Variable, set: usize) -> bool {
+        matches!(variable, Variable::Column(column) if self.program.matrix.set_of(column) == set)
+    }
+
+    fn change_key(&mut self, set: usize, column: usize) {
+        let count = self.program.counts[set];
+        self.supply(self.keys[set], -count);
+        self.supply(column, count);
+        self.keys[set] = column;
+    }
+
+    /// A variable's coefficients by row, a column's less those of its set's key.
+    fn dense(&self, variable: Variable) -> Vec<f64> {
+        let mut dense = vec![0.0; self.rest.len()];
+        let mut add = |column: usize, sign: f64| {
+            for &(row, coefficient) in self.program.matrix.coefficients(column) {
+                dense[row] += sign * coefficient as f64;
+            }
+            for (row, value) in dense.iter_mut().enumerate().skip(self.matrix_rows) {
+                *value += sign * self.program.coefficient(row, column) as f64;
+            }
+        };
+        match variable {
+            Variable::Column(column) => {
+                add(column, 1.0);
+                add(self.keys[self.program.matrix.set_of(column)], -1.0);
+            }
+            Variable::Slack(row) => dense[row] = -1.0,
+            Variable::Artificial(row) => dense[row] = self.lack[row],
+        }
+        dense
+    }
+
+    /// Inverts the basis anew. `None` if it is singular.
+    fn factor(&mut self) -> Option<()> {
+        let columns: Vec<_> = self.basis.iter().map(|variable| self.dense(*variable)).collect();
+        self.inverse = inverse(&columns)?;
+        Some(())
+    }
+
+    /// Computes the amounts of the basis from what the keys leave.
+    fn locate(&mut self) {
+        let rows = self.rest.len();
+        for position in 0..rows {
+            let inverse = &self.inverse[position * rows..(position + 1) * rows];
+            self.amounts[position] = inverse.iter().zip(&self.rest).map(|(a, b)| a * b).sum();
+        }
+    }
+
+    /// Closes what would worsen a part that has been maximised.
+    fn close(&mut self, part: usize, prices: &[f64]) {
+        let tolerance = 100.0 * self.tolerance(Part::Worth(part));
+        let mut closed = Vec::new();
+        let value = self.valuation(Part::Worth(part), prices);
+        for (set, columns) in self.program.matrix.sets.iter().enumerate() {
+            if self.program.counts[set] > 0 {
+                let key = value(self.keys[set]);
+                closed.extend(columns.clone().filter(|column| key - value(*column) > tolerance));
+            }
+        }
+        drop(value);
+        closed.into_iter().for_each(|column| self.open[column] = false);
+        for (open, price) in self.slack_open.iter_mut().zip(prices) {
+            *open &= *price <= tolerance;
+        }
+    }
+
+    fn result(self, prices: Vec<Vec<f64>>) -> Relaxation {
+        let mut by_set: Vec<f64> = self.program.counts.iter().map(|count| *count as f64).collect();
+        let mut amounts = Vec::new();
+        for (variable, amount) in self.basis.iter().zip(&self.amounts) {
+            if let Variable::Column(column) = *variable {
+                by_set[self.program.matrix.set_of(column)] -= amount;
+                amounts.push((column, *amount));
+            }
+        }
+        amounts.extend(self.keys.iter().copied().zip(by_set));
+        amounts.retain(|(_, amount)| *amount > 1e-9);
+        amounts.sort_by_key(|(column, _)| *column);
+        let sum = |part: usize| {
+            amounts
+                .iter()
+                .map(|(column, amount)| amount * self.program.matrix.worth(*column)[part] as f64)
+                .sum()
+        };
+        let values = (0..self.program.matrix.parts).map(sum).collect();
+        Relaxation { amounts, prices, values, keys: self.keys }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use good_lp::{Expression, ProblemVariables, Solution, SolverModel, default_solver, variable};
+
+    use super::super::bound::limit;
+    use super::super::program::Matrix;
+    use super::*;
+    use crate::fixture::chance;
+
+    /// A random program whose first columns do nothing.
+    fn some_matrix(next: &mut impl FnMut(u64) -> u64, rows: usize) -> Matrix {
+        let mut matrix = Matrix::new(2);
+        for _ in 0..1 + next(6) {
+            matrix.add_column([], [0, 0]);
+            for _ in 0..1 + next(8) {
+                let mut coefficients: Vec<(usize, i64)> =
+                    (0..rows).map(|row| (row, next(5) as i64 - 2)).collect();
+                coefficients.retain(|(_, coefficient)| *coefficient != 0);
+                matrix.add_column(coefficients, [next(10) as i64 - 3, next(100) as i64 - 50]);
+            }
+            matrix.close_set();
+        }
+        matrix
+    }
+
+    /// The optimum of one part by another solver, earlier parts held at their values.
+    fn reference(program: &Program, part: usize, earlier: &[f64]) -> f64 {
+        let mut variables = ProblemVariables::new();
+        let columns: Vec<_> =
+            (0..program.matrix.columns()).map(|_| variables.add(variable().min(0.0))).collect();
+        let sum = |coefficient: &dyn Fn(usize) -> f64| -> Expression {
+            columns.iter().enumerate().map(|(column, x)| coefficient(column) * *x).sum()
+        };
+        let worth = |part: usize| sum(&|column| program.matrix.worth(column)[part] as f64);
+        let mut model = variables.maximise(worth(part)).using(default_solver);
+        for (columns, count) in program.matrix.sets.iter().zip(&program.counts) {
+            let inside = sum(&|column| f64::from(u8::from(columns.contains(&column))));
+            model = model.with(inside.eq(*count as f64));
+        }
+        for (row, Row { bound, equal, .. }) in program.rows.iter().enumerate() {
+            let value = sum(&|column| program.coefficient(row, column) as f64);
+            let bound = *bound as f64;
+            model = model.with(if *equal { value.eq(bound) } else { value.geq(bound) });
+        }
+        for (part, value) in earlier.iter().enumerate() {
+            model = model.with(worth(part).geq(value - 1e-7));
+        }
+        model.solve().unwrap().eval(worth(part))
+    }
+
+    /// Both parts of 300 random programs against another solver, and their bounds in integers.
+    #[test]
+    fn the_optimum_is_that_of_another_solver() {
+        let mut next = chance(31);
+        for round in 0..300 {
+            let rows = 1 + next(4) as usize;
+            let matrix = some_matrix(&mut next, rows);
+            let row = |_| Row { sum: Sum::Matrix, bound: -(next(6) as i64), equal: false };
+            let mut rows: Vec<Row> = (0..rows).map(row).collect();
+            if next(2) == 0 {
+                rows[0] = Row { bound: 0, equal: true, ..rows[0] };
+            }
+            let program = Program {
+                counts: matrix.sets.iter().map(|_| next(9) as i64).collect(),
+                rows,
+                matrix: &matrix,
+            };
+            let keys = matrix.sets.iter().map(|columns| columns.start).collect();
+            let Outcome::Optimal(found) = relax(&program, keys, &mut 10_000) else { panic!("round {round}") };
+            for part in 0..2 {
+                let expected = reference(&program, part, &found.values[..part]);
+                assert!(
+                    (found.values[part] - expected).abs() < 1e-4,
+                    "round {round}: {found:?}, not {expected}"
+                );
+            }
+            let first = limit(&program, 0, &found.prices[..1], &[], found.values[0]);
+            assert_eq!(first, (found.values[0] + 1e-6).floor() as i64, "round {round}");
+        }
+    }
+
+    /// From keys that break the rows a feasible point is found, or proven not to exist.
+    #[test]
+    fn any_keys_are_a_start() {
+        let mut next = chance(37);
+        let mut infeasible = 0;
+        for round in 0..300 {
+            let matrix = some_matrix(&mut next, 3);
+            let row = |_| Row { sum: Sum::Matrix, bound: next(12) as i64 - 4, equal: next(2) == 0 };
+            let rows: Vec<Row> = (0..3).map(row).collect();
+            let counts = matrix.sets.iter().map(|_| next(4) as i64).collect();
+            let program = Program { matrix: &matrix, counts, rows };
+            let first: Vec<usize> = matrix.sets.iter().map(|columns| columns.start).collect();
+            let last: Vec<usize> = matrix.sets.iter().map(|columns| columns.end - 1).collect();
+            match (relax(&program, first, &mut 10_000), relax(&program, last, &mut 10_000)) {
+                (Outcome::Optimal(a), Outcome::Optimal(b)) => {
+                    assert!((a.values[0] - b.values[0]).abs() < 1e-6, "round {round}: {a:?} {b:?}");
+                }
+                (Outcome::Infeasible(a), Outcome::Infeasible(b)) => {
+                    infeasible += 1;
+                    assert!(super::super::bound::impossible(&program, &a), "round {round}");
+                    assert!(super::super::bound::impossible(&program, &b), "round {round}");
+                }
+                (a, b) => panic!("round {round}: {a:?} {b:?}"),
+            }
+        }
+        assert!((50..250).contains(&infeasible), "{infeasible} of 300: hardly a test");
+    }
+}
