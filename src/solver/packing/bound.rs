@@ -69,8 +69,8 @@ fn trivial(program: &Program, part: usize) -> i64 {
         let worths = columns.clone().map(|column| program.matrix.worth(column)[part]);
         count.saturating_mul(worths.max().unwrap_or(0))
     };
-    let sets = program.matrix.sets.iter().zip(&program.counts).map(best);
-    sets.fold(0, i64::saturating_add)
+    let sets = program.matrix.sets.iter().zip(&program.counts).filter(|(_, count)| **count > 0);
+    sets.map(best).fold(0, i64::saturating_add)
 }
 
 /// The formula of the module, rounded down; `None` where a product leaves 128 bits.

@@ -10,7 +10,7 @@
 //! coefficient.
 //!
 //! Invariant: the point is always feasible once it has been, and the same program gives the same point: ties are broken by
-//! position. Numbers are small integers, the basis is factored anew at every exchange, and whatever uses the result checks it
+//! position. Numbers are small integers, the inverse is computed anew from time to time, and whatever uses the result checks it
 //! in integers; so a tolerance decides how good an answer is, never whether it is right.
 
 use super::linear::inverse;
@@ -21,6 +21,9 @@ const TOLERANCE: f64 = 1e-9;
 
 /// Exchanges without progress after which the lowest position is preferred to the steepest gain, which cannot cycle.
 const PATIENCE: u32 = 64;
+
+/// Exchanges after which the inverse is computed anew, so that rounding errors do not grow.
+const REFACTOR: u32 = 50;
 
 /// The optimum of the relaxed program.
 #[derive(Clone, Debug)]
@@ -111,6 +114,8 @@ struct Simplex<'p> {
     slack_open: Vec<bool>,
     /// Exchanges since the point last moved.
     idle: u32,
+    /// Exchanges in all.
+    exchanges: u32,
 }
 
 impl<'p> Simplex<'p> {
@@ -128,6 +133,7 @@ impl<'p> Simplex<'p> {
             open: vec![true; program.matrix.columns()],
             slack_open: program.rows.iter().map(|row| !row.equal).collect(),
             idle: 0,
+            exchanges: 0,
         };
         for set in 0..program.counts.len() {
             simplex.supply(simplex.keys[set], program.counts[set]);
@@ -264,33 +270,81 @@ impl<'p> Simplex<'p> {
 
     /// Lets a variable grow until another becomes zero and takes its place. Whether the basis, and so the prices, changed.
     fn enter(&mut self, entering: Variable, part: Part) -> Option<bool> {
-        let direction = self.direction(entering);
+        let mut direction = self.direction(entering);
         let own = match entering {
             Variable::Column(column) => Some(self.program.matrix.set_of(column)),
             _ => None,
         };
         let (step, blocking) = self.blocking(own, &direction, part)?;
         self.idle = if step > 1e-9 { 0 } else { self.idle + 1 };
-        match (blocking, entering) {
-            (Blocking::Basic(position), _) => self.basis[position] = entering,
-            (Blocking::Key(set), Variable::Column(column)) if own == Some(set) => {
-                self.change_key(set, column);
-                if !self.basis.iter().any(|variable| self.is_in(*variable, set)) {
-                    self.locate();
-                    return Some(false);
+        let position = match blocking {
+            Blocking::Basic(position) => position,
+            Blocking::Key(set) => {
+                let inside = (0..self.basis.len()).filter(|position| self.is_in(self.basis[*position], set));
+                match (inside.min_by_key(|position| self.basis[*position]), entering) {
+                    (Some(position), _) => {
+                        if own == Some(set) {
+                            direction[position] -= 1.0;
+                        }
+                        self.exchange_key(set, position, &mut direction)?;
+                        position
+                    }
+                    (None, Variable::Column(column)) => {
+                        self.change_key(set, column);
+                        self.locate();
+                        return Some(false);
+                    }
+                    // Without a basic column the key of another set cannot block.
+                    (None, _) => return None,
                 }
             }
-            (Blocking::Key(set), _) => {
-                let inside = (0..self.basis.len()).filter(|position| self.is_in(self.basis[*position], set));
-                let largest = inside.max_by(|a, b| direction[*a].abs().total_cmp(&direction[*b].abs()))?;
-                let Variable::Column(column) = self.basis[largest] else { return None };
-                self.basis[largest] = entering;
-                self.change_key(set, column);
-            }
-        }
-        self.factor()?;
+        };
+        self.basis[position] = entering;
+        self.pivot(position, &direction)?;
         self.locate();
         Some(true)
+    }
+
+    /// Makes the basic column at `position` the key of its set, and the key the basic one. For the columns of a set the basis
+    /// has their difference from the key, so that this adds the set's rows of the inverse up.
+    fn exchange_key(&mut self, set: usize, position: usize, direction: &mut [f64]) -> Option<()> {
+        let Variable::Column(column) = self.basis[position] else { return None };
+        let rows = self.rest.len();
+        let mut sum = vec![0.0; rows];
+        let mut fall = 0.0;
+        for other in (0..self.basis.len()).filter(|other| self.is_in(self.basis[*other], set)) {
+            let inverse = &self.inverse[other * rows..(other + 1) * rows];
+            sum.iter_mut().zip(inverse).for_each(|(sum, value)| *sum -= value);
+            fall -= direction[other];
+        }
+        self.inverse[position * rows..(position + 1) * rows].copy_from_slice(&sum);
+        direction[position] = fall;
+        self.basis[position] = Variable::Column(self.keys[set]);
+        self.change_key(set, column);
+        Some(())
+    }
+
+    /// Brings the inverse up to date after the variable at `position` was replaced by one with this direction; from time to
+    /// time it is computed anew.
+    fn pivot(&mut self, position: usize, direction: &[f64]) -> Option<()> {
+        self.exchanges += 1;
+        if self.exchanges.is_multiple_of(REFACTOR) {
+            let columns: Vec<_> = self.basis.iter().map(|variable| self.dense(*variable)).collect();
+            self.inverse = inverse(&columns)?;
+            return Some(());
+        }
+        let rows = self.rest.len();
+        let scale = direction[position];
+        let pivot: Vec<f64> =
+            self.inverse[position * rows..(position + 1) * rows].iter().map(|value| value / scale).collect();
+        for (at, inverse) in self.inverse.chunks_exact_mut(rows.max(1)).enumerate() {
+            if at == position {
+                inverse.copy_from_slice(&pivot);
+            } else if direction[at] != 0.0 {
+                inverse.iter_mut().zip(&pivot).for_each(|(value, pivot)| *value -= direction[at] * pivot);
+            }
+        }
+        Some(())
     }
 
     /// How the amounts of the basis fall, per unit of the entering variable.
@@ -373,13 +427,6 @@ impl<'p> Simplex<'p> {
             Variable::Artificial(row) => dense[row] = self.lack[row],
         }
         dense
-    }
-
-    /// Inverts the basis anew. `None` if it is singular.
-    fn factor(&mut self) -> Option<()> {
-        let columns: Vec<_> = self.basis.iter().map(|variable| self.dense(*variable)).collect();
-        self.inverse = inverse(&columns)?;
-        Some(())
     }
 
     /// Computes the amounts of the basis from what the keys leave.
