@@ -40,20 +40,39 @@ impl<'p> Tree<'p> {
 
     /// A tree over the core of a program.
     pub fn of_core(program: &'p Program<'p>, classes: usize, relaxation: &Relaxation) -> Tree<'p> {
+        let whole =
+            relaxation.amounts.iter().map(|(column, amount)| (*column, (amount + SLACK).floor() as i64));
+        Tree::keeping(program, classes, whole, relaxation)
+    }
+
+    /// A tree around an answer to a program that was nearly the same.
+    pub fn around(
+        program: &'p Program<'p>,
+        classes: usize,
+        before: &[(usize, i64)],
+        relaxation: &Relaxation,
+    ) -> Tree<'p> {
+        Tree::keeping(program, classes, before.iter().copied(), relaxation)
+    }
+
+    /// Takes these columns, but for a few in the sets that are fractional.
+    fn keeping(
+        program: &'p Program<'p>,
+        classes: usize,
+        columns: impl Iterator<Item = (usize, i64)>,
+        relaxation: &Relaxation,
+    ) -> Tree<'p> {
         let mut tree = Tree::new(program, classes);
-        let mut fractional = vec![false; classes];
-        let of_gpus: Vec<(usize, usize, f64)> = relaxation
-            .amounts
-            .iter()
-            .map(|&(column, amount)| (program.matrix.set_of(column), column, amount))
-            .filter(|(set, ..)| *set < classes)
-            .collect();
-        for (set, _, amount) in &of_gpus {
-            fractional[*set] |= (amount - amount.round()).abs() > SLACK;
+        let mut fractional = vec![false; program.counts.len()];
+        for (column, amount) in &relaxation.amounts {
+            fractional[program.matrix.set_of(*column)] |= (amount - amount.round()).abs() > SLACK;
         }
-        for (set, column, amount) in of_gpus {
-            let whole = (amount + SLACK).floor() as i64 - if fractional[set] { CORE } else { 0 };
-            if whole > 0 {
+        for (column, count) in columns {
+            let set = program.matrix.set_of(column);
+            let free = if fractional[set] { CORE } else { 0 };
+            // A class may have fewer GPUs than before.
+            let whole = (count - free).min(tree.core.counts[set]);
+            if set < classes && whole > 0 {
                 tree.core.take(set, column, whole);
                 tree.base.push((column, whole));
             }

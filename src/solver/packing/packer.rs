@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::answer::{Plan, Score};
 use super::assign::Assignment;
-use super::cluster::{Component, Sorted, State, Tables, components, tables};
+use super::cluster::{Class, Component, Sorted, State, Tables, components, tables};
 use super::column::{Column, columns};
 use super::model::{Model, closed_form, most, pods, priorities};
 use super::problem::{Demand, Gpu, PackError, Problem};
@@ -38,6 +38,8 @@ struct Memory {
     keys: BTreeMap<State, usize>,
     /// `None` once something in the component has changed.
     answer: Option<Found>,
+    /// By class: the columns of the last answer, and how many GPUs did each.
+    units: BTreeMap<State, Vec<(usize, i64)>>,
     pod_keys: Vec<usize>,
 }
 
@@ -142,6 +144,7 @@ fn solve(
             columns: BTreeMap::new(),
             keys: BTreeMap::new(),
             answer: None,
+            units: BTreeMap::new(),
             pod_keys: Vec::new(),
         },
     };
@@ -161,6 +164,13 @@ fn solve(
     let of_pods =
         (0..model.matrix.sets.len() - classes).map(|at| memory.pod_keys.get(at).copied().unwrap_or(0));
     let keys = own.chain(of_pods).zip(&model.matrix.sets).map(|(key, columns)| columns.start + key);
+    let sets = component.classes.iter().zip(&model.matrix.sets);
+    let again = |(class, columns): (&Class, &std::ops::Range<usize>)| {
+        let first = columns.start;
+        let units = memory.units.get(class.state).into_iter().flatten();
+        units.map(move |(column, count)| (first + column, *count)).collect::<Vec<_>>()
+    };
+    let before = sets.clone().flat_map(again).collect();
     let task = Task {
         matrix: &model.matrix,
         classes,
@@ -168,6 +178,7 @@ fn solve(
         rows: model.rows.clone(),
         known: closed_form(problem, component, priorities),
         keys: keys.collect(),
+        before,
     };
     let found = search(task, &problem.limits);
     if memory.columns.len() > FORGET * classes {
@@ -178,6 +189,12 @@ fn solve(
     let mut offsets = found.keys.iter().zip(&model.matrix.sets).map(offset);
     memory.keys = component.classes.iter().map(|class| class.state.clone()).zip(offsets.by_ref()).collect();
     memory.pod_keys = offsets.collect();
+    memory.units = BTreeMap::new();
+    for (class, columns) in sets {
+        let own = found.units.iter().filter(|(column, _)| columns.contains(column));
+        let own = own.map(|(column, count)| (column - columns.start, *count));
+        memory.units.insert(class.state.clone(), own.collect());
+    }
     memory.answer = Some(found);
     memory
 }

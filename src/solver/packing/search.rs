@@ -17,9 +17,14 @@ use super::problem::Limits;
 use super::program::{Matrix, Program, Row, Sum};
 use super::simplex::{Outcome, Relaxation, relax};
 
-/// GPUs up to which every part is worth a proof and the whole program is branched on. On more of them branches are made of a
-/// core only, and for the sake of pods and GPUs alone.
+/// GPUs up to which every part is worth a proof; on more of them branches are made for the sake of pods and GPUs alone.
 const PROVEN_IN_FULL: i64 = 16;
+
+/// GPUs up to which the whole program is branched on, on more of them a core only.
+const BRANCHED_IN_FULL: i64 = 256;
+
+/// Most branches for an answer that follows another one: enough to repair what changed.
+const AGAIN: u32 = 24;
 
 /// Parts that are no numbers of pods or GPUs: disruption and fragmentation.
 const SOFT: usize = 2;
@@ -37,6 +42,8 @@ pub(super) struct Task<'t> {
     pub known: Vec<i64>,
     /// By set: the column to start from.
     pub keys: Vec<usize>,
+    /// The columns of the answer before something changed; empty if there was none.
+    pub before: Vec<(usize, i64)>,
 }
 
 /// The best answer found.
@@ -70,10 +77,16 @@ pub(super) fn search(task: Task, work: &Limits) -> Found {
         if let Some(units) = dive(&program, classes, &relaxation, &mut effort) {
             offer(&program, classes, units, &mut found);
         }
+        let gpus = gpus(&program, classes);
         if settled(&found, &program, classes) {
             return found;
         }
-        if !is_small(&program, classes) {
+        if gpus > PROVEN_IN_FULL && !task.before.is_empty() {
+            effort.nodes = effort.nodes.min(AGAIN);
+            Tree::around(&program, classes, &task.before, &relaxation).search(&mut found, &mut effort);
+            return found;
+        }
+        if gpus > BRANCHED_IN_FULL {
             Tree::of_core(&program, classes, &relaxation).search(&mut found, &mut effort);
             return found;
         }
@@ -109,11 +122,11 @@ pub(super) fn settled(found: &Found, program: &Program, classes: usize) -> bool 
 
 /// How many parts of the objective are worth branching for.
 pub(super) fn parts_to_prove(program: &Program, classes: usize) -> usize {
-    program.matrix.parts - if is_small(program, classes) { 0 } else { SOFT }
+    program.matrix.parts - if gpus(program, classes) <= PROVEN_IN_FULL { 0 } else { SOFT }
 }
 
-fn is_small(program: &Program, classes: usize) -> bool {
-    program.counts[..classes].iter().sum::<i64>() <= PROVEN_IN_FULL
+fn gpus(program: &Program, classes: usize) -> i64 {
+    program.counts[..classes].iter().sum()
 }
 
 /// Solves the relaxation and sets the limits; rows are added to the program where pods or GPUs exceed theirs. `None` if the

@@ -362,3 +362,47 @@ fn the_answer_equals_brute_force() {
     }
     assert!(optimal > 350 && (50..350).contains(&overloaded), "{optimal} proven, {overloaded} overloaded");
 }
+
+/// Pods come and go on a cluster of forty GPUs; what is kept from one answer to the next never makes one wrong, and hardly worse
+/// than one from a cold start: by no more than one pod or GPU.
+#[test]
+fn an_answer_that_follows_another_is_as_good() {
+    let mut next = chance(43);
+    let mut large = Problem::default();
+    while large.gpus.len() < 40 {
+        let problem = some_problem(&mut next);
+        large.gpus.extend(problem.gpus);
+        large.demand.extend(problem.demand);
+    }
+    let movable = |instance: &mut Instance| {
+        if matches!(instance.holder, Holder::Movable { .. }) {
+            instance.holder = Holder::Pinned;
+        }
+    };
+    large.gpus.iter_mut().flat_map(|gpu| &mut gpu.instances).for_each(movable);
+    let mut packer = Packer::new(large).unwrap();
+    for step in 0..60 {
+        if step % 2 == 0 {
+            let mut demand = packer.problem().demand.clone();
+            let at = next(demand.len() as u64) as usize;
+            demand[at].count = (demand[at].count + next(3) as u32).saturating_sub(1);
+            packer.set_demand(demand).unwrap();
+        } else {
+            let at = next(packer.problem().gpus.len() as u64) as usize;
+            let mut gpu = packer.problem().gpus[at].clone();
+            match gpu.instances.first_mut() {
+                Some(instance) if instance.holder == Holder::Pinned => instance.holder = Holder::Free,
+                Some(instance) => instance.holder = Holder::Pinned,
+                None => gpu.change = Some(ChangeCost { node: 7, instance: 1 }),
+            }
+            packer.set_gpu(at, gpu);
+        }
+        let plan = packer.pack().unwrap();
+        verify(packer.problem(), &plan);
+        let cold = pack(packer.problem()).unwrap();
+        let (warm, cold) = (parts(&plan.score), parts(&cold.score));
+        let firm = warm.len() - 2;
+        let worse = (0..firm).find(|part| warm[*part] != cold[*part]);
+        assert!(worse.is_none_or(|part| warm[part] + 1 >= cold[part]), "step {step}: {warm:?} {cold:?}");
+    }
+}
