@@ -3,6 +3,7 @@
 //! Invariant: the score is counted from what is handed out here, not taken from the program; a layout is legal because it is
 //! built instance by instance.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::{Move, Placed, Plan, Reason, Score, Unplaced};
@@ -10,10 +11,13 @@ use super::cluster::{Class, Sorted, State};
 use super::column::{Column, is_leaving};
 use super::problem::{Holder, Instance, Problem};
 use crate::mig::{Layout, LayoutError, Placement, ProfileName};
-use crate::solver::patterns::PatternTable;
+use crate::solver::patterns::{PatternTable, PlacedId};
 
 /// A place: GPU and instance.
 type Place = (usize, Placement);
+
+/// Layouts made for the GPUs of one class, by what is done and the layout before: thousands of GPUs have few different ones.
+type Made = BTreeMap<(u16, PlacedId, Layout), Layout>;
 
 /// An answer in the making.
 pub(super) struct Assignment<'p> {
@@ -58,8 +62,9 @@ impl<'p> Assignment<'p> {
         let mut columns = columns.to_vec();
         columns.sort_by_key(|(column, _)| !column.changed);
         let all = columns.into_iter().flat_map(|(column, count)| std::iter::repeat_n(column, count));
+        let mut made = Made::new();
         for (gpu, column) in members.into_iter().zip(all) {
-            self.apply(gpu, &class.state, column, patterns.layout(column.used))?;
+            self.apply(gpu, class.state, column, patterns.layout(column.used), &mut made)?;
         }
         Ok(())
     }
@@ -70,6 +75,7 @@ impl<'p> Assignment<'p> {
         state: &State,
         column: &Column,
         used: &Layout,
+        made: &mut Made,
     ) -> Result<(), LayoutError> {
         self.score.gpus += u64::from(column.in_use);
         self.score.disruption += u64::try_from(column.cost).unwrap_or(0);
@@ -88,7 +94,12 @@ impl<'p> Assignment<'p> {
             let share = state.change.map_or(0, |(once, _)| once);
             self.score.disruption -= u64::from(share);
             self.paused.insert(self.problem.gpus[gpu].node);
-            self.layouts[gpu] = self.changed_layout(gpu, &leaving, used)?;
+            let key = (column.leaves, column.used, self.layouts[gpu].clone());
+            let layout = match made.entry(key) {
+                Entry::Occupied(same) => same.get().clone(),
+                Entry::Vacant(new) => new.insert(self.changed_layout(gpu, &leaving, used)?).clone(),
+            };
+            self.layouts[gpu] = layout;
             self.changed[gpu] = true;
         }
         Ok(())

@@ -9,7 +9,7 @@
 
 use super::bound::{impossible, limit};
 use super::program::{Program, Row, Sum};
-use super::search::{Effort, Found, SLACK, offer, parts_to_prove, settled};
+use super::search::{Effort, Found, SLACK, dive, offer, parts_to_prove, settled};
 use super::simplex::{Outcome, Relaxation, relax};
 
 /// Whole columns of each fractional set that the core chooses anew.
@@ -84,6 +84,12 @@ impl<'p> Tree<'p> {
     pub fn search(&self, found: &mut Found, effort: &mut Effort) -> bool {
         let parts = parts_to_prove(self.program, self.classes);
         let keys = found.keys.clone();
+        if !self.base.is_empty() {
+            self.dive(keys.clone(), found, effort);
+            if settled(found, self.program, self.classes) {
+                return false;
+            }
+        }
         let (mut open, mut closed) = (vec![Node::default()], true);
         while let Some(node) = open.pop() {
             if effort.nodes == 0 {
@@ -113,6 +119,15 @@ impl<'p> Tree<'p> {
             }
         }
         closed
+    }
+
+    /// Rounds the core's own relaxation.
+    fn dive(&self, keys: Vec<usize>, found: &mut Found, effort: &mut Effort) {
+        if let Outcome::Optimal(relaxation) = relax(&self.core, keys, &mut effort.pivots)
+            && let Some(units) = dive(&self.core, self.classes, &relaxation, effort)
+        {
+            offer(self.program, self.classes, self.base.iter().copied().chain(units).collect(), found);
+        }
     }
 
     /// Limits of the first `parts` of all answers inside a branch.

@@ -87,7 +87,7 @@ impl Default for Limits {
     /// Movable pods may all be moved but not merely to empty a GPU; enough work for a proof on small clusters and for a small
     /// gap on the largest.
     fn default() -> Limits {
-        Limits { moves: u32::MAX, consolidate: false, nodes: 200, pivots: 200_000 }
+        Limits { moves: u32::MAX, consolidate: false, nodes: 100, pivots: 200_000 }
     }
 }
 

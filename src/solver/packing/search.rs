@@ -152,7 +152,7 @@ fn root(program: &mut Program, found: &mut Found, effort: &mut Effort) -> Option
 }
 
 /// Rounds a relaxation to whole columns.
-fn dive(
+pub(super) fn dive(
     program: &Program,
     classes: usize,
     first: &Relaxation,
