@@ -55,26 +55,11 @@ fn in_words(expected: &str) -> &str {
     named.map_or(expected, |(_, words)| words)
 }
 
-/// The known name that differs from `word` in at most a third of its letters, case aside.
+/// The known name that differs from `word` in at most a third of its letters, case aside; two letters swapped are one slip.
 fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     // Longer words are no slip of a name of ours, and the comparison stays cheap.
-    let word: Vec<char> = word.to_lowercase().chars().take(64).collect();
-    let distance = |name: &str| edits(&word, &name.to_lowercase().chars().collect::<Vec<_>>());
+    let word: String = word.to_lowercase().chars().take(64).collect();
+    let distance = |name: &str| strsim::osa_distance(&word, &name.to_lowercase());
     let (distance, name) = known.iter().map(|name| (distance(name), *name)).min()?;
-    (distance * 3 <= word.len()).then_some(name)
-}
-
-/// Letters to insert, delete or replace to get from one word to the other (Levenshtein's distance).
-fn edits(from: &[char], to: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.iter().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
+    (distance * 3 <= word.chars().count()).then_some(name)
 }
