@@ -4,6 +4,7 @@
 //! 2 usage or invalid configuration. A reader that closes its pipe early is no failure.
 
 mod config;
+mod pack;
 mod run;
 mod simulate;
 
@@ -29,6 +30,8 @@ Examples:
       says what is wrong with it, if anything
   mig-scheduler simulate
       a day of inference pods on 100 GPUs, against a static layout
+  echo 'demand: [{profile: 1g.5gb, count: 9}]' | mig-scheduler pack --model A100-40GB
+      how many GPUs that needs and how they are cut
 
 Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
 
@@ -47,6 +50,8 @@ enum Command {
     /// Check, print or describe the configuration file.
     #[command(subcommand)]
     Config(config::Command),
+    /// Pack demand onto GPUs: layouts, assignment, lower bound and the steps to get there.
+    Pack(pack::Arguments),
     /// Run the whole scheduler in virtual time on virtual nodes and compare policies.
     Simulate(simulate::Arguments),
 }
@@ -68,6 +73,7 @@ impl Cli {
         match self.command {
             Command::Run(command) => command.run(),
             Command::Config(command) => print(&command.run()?),
+            Command::Pack(arguments) => print(&arguments.run()?),
             Command::Simulate(arguments) => {
                 let outcome = arguments.run()?;
                 print(&outcome.text)?;

@@ -11,12 +11,12 @@
 //! changes by version, this one changes as the code likes: hence two.
 
 mod duration;
-mod error;
+pub(crate) mod error;
 mod explain;
 mod usage;
 pub mod v1alpha1;
 mod validate;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -137,13 +137,13 @@ impl Config {
     /// Reads and validates the file at `path`. The error is one line that says what to change.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let named = |error: ConfigError| error.in_file(path);
-        let text = yaml::read(path).map_err(named)?;
+        let text = yaml::read(path, &yaml::CONFIGURATION).map_err(named)?;
         Config::from_yaml(&text).map_err(named)
     }
 
     /// Decodes and validates a document; [`Config::load`] without the file.
     pub fn from_yaml(text: &str) -> Result<Config, ConfigError> {
-        validate::validate(yaml::decode(text)?)
+        validate::validate(yaml::decode_configuration(text)?)
     }
 
     /// The document that loads as this configuration, with every field written out.

@@ -12,7 +12,7 @@ const QUOTE_LIMIT: usize = 100;
 /// The longest a whole problem may be; a quoted value beside the list of all known fields needs half of it.
 const PROBLEM_LIMIT: usize = 1000;
 
-/// Why a configuration was refused.
+/// Why a configuration, or another document of the user's, was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// The file as the user named it; empty for text that came from elsewhere.
@@ -25,7 +25,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// A field whose value is refused.
-    pub(super) fn at(at: impl fmt::Display, problem: impl fmt::Display) -> Self {
+    pub(crate) fn at(at: impl fmt::Display, problem: impl fmt::Display) -> Self {
         let part = |text: String, limit| one_line(&cut(&text, limit));
         ConfigError {
             file: String::new(),
@@ -35,12 +35,12 @@ impl ConfigError {
     }
 
     /// The file or the document as a whole is refused.
-    pub(super) fn whole(problem: impl fmt::Display) -> Self {
+    pub(crate) fn whole(problem: impl fmt::Display) -> Self {
         ConfigError::at("", problem)
     }
 
     /// The same error with the file's name in front.
-    pub(super) fn in_file(mut self, path: &Path) -> Self {
+    pub(crate) fn in_file(mut self, path: &Path) -> Self {
         self.file = one_line(&path.display().to_string());
         self
     }
@@ -56,7 +56,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// A text as the error quotes it.
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     format!("{:?}", cut(text, QUOTE_LIMIT))
 }
 

@@ -6,10 +6,13 @@
 use super::error::quote;
 
 /// How the decoder calls a type, by the beginning of its words, and what the user reads.
-const EXPECTED: [(&str, &str); 6] = [
+const EXPECTED: [(&str, &str); 9] = [
     ("struct ", "a mapping of fields; indent them below the key, or remove it"),
     ("a boolean", "true or false"),
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
     ("u32", "a whole number from 0 to 4294967295"),
+    ("i32", "a whole number from -2147483648 to 2147483647"),
     ("a string", "a text; put it in quotes"),
     // What serde_yaml says for an enum.
     ("a Value::Tagged enum", "a text; put it in quotes"),
@@ -20,10 +23,14 @@ const EXPECTED: [(&str, &str); 6] = [
 const HEAD: &str =
     r#"begin with "apiVersion: mig-scheduler.io/v1alpha1" and "kind: MigSchedulerConfiguration""#;
 
+/// The fields that only the head has.
+const HEAD_FIELDS: [&str; 2] = ["`apiVersion`", "`kind`"];
+
 /// The problem for the decoder's `message` about `value`, which stands at the key `key`.
 pub(super) fn explain(key: &str, value: &str, message: &str) -> String {
-    if message.starts_with("missing field ") {
-        return format!("{message}; {HEAD}");
+    if let Some(field) = message.strip_prefix("missing field ") {
+        let fix = if HEAD_FIELDS.contains(&field) { HEAD } else { "add it" };
+        return format!("{message}; {fix}");
     }
     let Some((complaint, expected)) = message.rsplit_once(", expected ") else {
         return message.to_owned();

@@ -1,14 +1,15 @@
-//! YAML in and out; the only user of serde_yaml.
+//! YAML (and JSON, which is YAML) in and out; the only user of serde_yaml.
 //!
-//! Invariant: whatever the bytes are, the answer is a document or a one-line error, never a panic, and no more than
-//! [`SIZE_LIMIT`] of a file is held. Decoding takes two steps, because each finds errors the other words badly: text to
+//! Invariant: whatever the bytes are, the answer is a document or a one-line error, never a panic, and no more than the
+//! limit of its [`Form`] is held. Decoding takes two steps, because each finds errors the other words badly: text to
 //! a tree (syntax, duplicate keys, several documents), then the tree to the wire form (names and types, with their
 //! path). serde_yaml is unmaintained: it is fed local files of an operator only, never anything from the network.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_path_to_error::{Path, Segment};
 use serde_yaml::{Deserializer, Value};
 
@@ -16,14 +17,44 @@ use super::error::{ConfigError, quote};
 use super::explain::explain;
 use super::v1alpha1::{MigSchedulerConfiguration, TypeMeta};
 
-/// The largest file that is read, the limit of a ConfigMap.
-const SIZE_LIMIT: u64 = 1 << 20;
+/// What the errors of one kind of document say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// What it is called.
+    pub name: &'static str,
+    /// The largest that is read, in MiB.
+    pub size_limit_mib: u64,
+    /// Where one to start from comes from.
+    pub example: &'static str,
+    /// How one begins.
+    pub head: &'static str,
+}
+
+/// The configuration file. Its limit is that of a ConfigMap.
+pub(super) const CONFIGURATION: Form = Form {
+    name: "configuration file",
+    size_limit_mib: 1,
+    example: "print a complete one with `mig-scheduler config default`",
+    head: "begin with `apiVersion: mig-scheduler.io/v1alpha1`",
+};
 
 /// The text of the file.
-pub(super) fn read(path: &std::path::Path) -> Result<String, ConfigError> {
-    let bytes = read_limited(path).map_err(|error| ConfigError::whole(reason(&error)))?;
-    if bytes.len() as u64 > SIZE_LIMIT {
-        return Err(ConfigError::whole("is larger than 1 MiB; this is not a configuration file"));
+pub(crate) fn read(path: &std::path::Path, form: &Form) -> Result<String, ConfigError> {
+    File::open(path)
+        .map_err(|error| ConfigError::whole(reason(&error, form)))
+        .and_then(|file| read_from(file, form))
+}
+
+/// The text that `source` has until it ends.
+pub(crate) fn read_from(source: impl Read, form: &Form) -> Result<String, ConfigError> {
+    let limit = form.size_limit_mib << 20;
+    let mut bytes = Vec::new();
+    // One byte more than the limit, so that a larger file shows.
+    let read = source.take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| ConfigError::whole(reason(&error, form)))?;
+    if bytes.len() as u64 > limit {
+        let problem = format!("is larger than {} MiB; this is not a {}", form.size_limit_mib, form.name);
+        return Err(ConfigError::whole(problem));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -31,46 +62,40 @@ pub(super) fn read(path: &std::path::Path) -> Result<String, ConfigError> {
     })
 }
 
-/// Up to one byte more than the limit, so that a larger file shows.
-fn read_limited(path: &std::path::Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(SIZE_LIMIT + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn reason(error: &io::Error) -> String {
+fn reason(error: &io::Error, form: &Form) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            "no such file; print a complete one with `mig-scheduler config default`".into()
-        }
+        io::ErrorKind::NotFound => format!("no such file; {}", form.example),
         io::ErrorKind::IsADirectory => "is a directory; name the file in it".into(),
         io::ErrorKind::PermissionDenied => "may not be read; give this user permission to read it".into(),
         _ => format!("cannot be read: {error}"),
     }
 }
 
-/// The document in `text`.
-pub(super) fn decode(text: &str) -> Result<MigSchedulerConfiguration, ConfigError> {
-    match tree(text)? {
-        Value::Null => Err(empty()),
-        tree @ Value::Mapping(_) => typed::<TypeMeta>(&tree).and_then(|_| typed(&tree)),
-        _ => Err(ConfigError::whole("is not a mapping; begin with `apiVersion: mig-scheduler.io/v1alpha1`")),
-    }
+/// The configuration in `text`.
+pub(super) fn decode_configuration(text: &str) -> Result<MigSchedulerConfiguration, ConfigError> {
+    let tree = tree(text, &CONFIGURATION)?;
+    typed::<TypeMeta>(&tree).and_then(|_| typed(&tree))
 }
 
-/// The only document of the text as a tree.
-fn tree(text: &str) -> Result<Value, ConfigError> {
+/// The document in `text`.
+pub(crate) fn decode<T: DeserializeOwned>(text: &str, form: &Form) -> Result<T, ConfigError> {
+    typed(&tree(text, form)?)
+}
+
+/// The only document of the text as a tree, which is a mapping.
+fn tree(text: &str, form: &Form) -> Result<Value, ConfigError> {
+    let empty = || ConfigError::whole(format!("is empty; {}", form.example));
     // A byte order mark, which some editors leave; the parser takes what follows one for a second document.
     let mut documents = Deserializer::from_str(text.trim_start_matches('\u{feff}'));
     let tree = documents.next().map(Value::deserialize).ok_or_else(empty)?.map_err(|error| syntax(&error))?;
-    match documents.next() {
-        None => Ok(tree),
-        Some(_) => Err(ConfigError::whole("holds several YAML documents; keep one, without a second `---`")),
+    match (documents.next(), tree) {
+        (Some(_), _) => {
+            Err(ConfigError::whole("holds several YAML documents; keep one, without a second `---`"))
+        }
+        (None, Value::Null) => Err(empty()),
+        (None, tree @ Value::Mapping(_)) => Ok(tree),
+        (None, _) => Err(ConfigError::whole(format!("is not a mapping; {}", form.head))),
     }
-}
-
-fn empty() -> ConfigError {
-    ConfigError::whole("is empty; print a complete one with `mig-scheduler config default`")
 }
 
 /// What the parser says, which names line and column.
@@ -125,6 +150,6 @@ fn in_few_words(value: &Value) -> String {
 }
 
 /// The document as text.
-pub(super) fn encode(document: &MigSchedulerConfiguration) -> Result<String, ConfigError> {
+pub(crate) fn encode(document: &impl Serialize) -> Result<String, ConfigError> {
     serde_yaml::to_string(document).map_err(|error| ConfigError::whole(format!("cannot be written: {error}")))
 }

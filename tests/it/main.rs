@@ -9,6 +9,7 @@ mod config;
 mod manifests;
 mod mig_inputs;
 mod mig_tables;
+mod pack;
 mod parvagpu;
 mod shared;
 mod simulate;
