@@ -35,6 +35,7 @@ mod election;
 mod forecasts;
 mod outages;
 mod parity;
+mod parted;
 mod placing;
 mod refusals;
 mod relations;
