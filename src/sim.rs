@@ -11,8 +11,10 @@
 //! Invariant: a run is a function of its scenario and policy. Nothing here reads a clock, and the only source of chance is
 //! [`rng`], so that the same seed gives the same bytes on every platform.
 
+pub mod churn;
 pub mod llm_week;
 pub mod measure;
+pub mod mix;
 pub mod node_plane;
 pub mod policy;
 pub mod report;

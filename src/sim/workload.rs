@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::mig::{GpuModel, ProfileName, UnknownModel};
 use crate::model::Time;
 
+pub use super::mix::Mix;
 use super::rng::Rng;
 use super::scenario::{Class, Machine, PodPlan, Scenario, bare_node, new_pod, pod_spec};
 
@@ -57,42 +58,6 @@ const MEMORY_A_SLICE: u64 = 8 << 30;
 
 /// The six base profiles of the A100-40GB, in the order of the mixes' weights.
 const PROFILES: [&str; 6] = ["7g.40gb", "4g.20gb", "3g.20gb", "2g.10gb", "1g.10gb", "1g.5gb"];
-
-/// How often pods ask for each profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mix {
-    /// Every profile equally often.
-    Uniform,
-    /// Mostly small: 5 % 7g, 10 % 4g, 10 % 3g, 20 % 2g, 25 % 1g.10gb, 30 % 1g.5gb.
-    #[default]
-    SkewSmall,
-    /// Mostly big: 30 % 7g, 25 % 4g, 20 % 3g, 10 % 2g, 10 % 1g.10gb, 5 % 1g.5gb.
-    SkewBig,
-    /// Whole GPUs and small slices: 30 % 7g, 15 % 4g, 5 % 3g, 5 % 2g, 15 % 1g.10gb, 30 % 1g.5gb.
-    Bimodal,
-}
-
-impl Mix {
-    /// Its name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mix::Uniform => "uniform",
-            Mix::SkewSmall => "skew-small",
-            Mix::SkewBig => "skew-big",
-            Mix::Bimodal => "bimodal",
-        }
-    }
-
-    /// Weights of [`PROFILES`].
-    fn weights(self) -> [u64; 6] {
-        match self {
-            Mix::Uniform => [1; 6],
-            Mix::SkewSmall => [5, 10, 10, 20, 25, 30],
-            Mix::SkewBig => [30, 25, 20, 10, 10, 5],
-            Mix::Bimodal => [30, 15, 5, 5, 15, 30],
-        }
-    }
-}
 
 /// What can be chosen about the workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
