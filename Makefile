@@ -14,7 +14,7 @@ PYTHON ?= python3
 KERAS_VENV ?= $(or $(CARGO_TARGET_DIR),target)/venv-keras
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm bench-churn require-rust
+.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm bench-churn bench-fgd require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,3 +80,6 @@ bench-lstm: require-rust $(KERAS_VENV)/ready ## Measure the LSTM beside Keras (n
 # Options go through CHURN, for example CHURN="--seeds 4 --loads 0.95".
 bench-churn: require-rust ## Measure waits under churn against greedy rules and the limit (about 10 minutes)
 	@$(CARGO) bench --locked --bench churn -- $(CHURN)
+
+bench-fgd: require-rust ## Fill the openb cluster by known rules: TRACES=DIR is the folder that holds openb/
+	@$(CARGO) bench --locked --bench fgd -- --traces $(TRACES)

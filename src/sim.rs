@@ -12,6 +12,7 @@
 //! [`rng`], so that the same seed gives the same bytes on every platform.
 
 pub mod churn;
+pub mod fractional;
 pub mod llm_week;
 pub mod measure;
 pub mod mix;

@@ -101,21 +101,21 @@ pub fn read(path: &Path) -> Result<Scenario, TraceError> {
 }
 
 /// An open CSV file.
-struct Table {
+pub(super) struct Table {
     file: PathBuf,
     reader: csv::Reader<File>,
     columns: BTreeMap<String, usize>,
 }
 
 /// One row of a table.
-struct Row<'a> {
+pub(super) struct Row<'a> {
     file: &'a Path,
     columns: &'a BTreeMap<String, usize>,
     record: &'a StringRecord,
 }
 
 impl Table {
-    fn open(file: &Path) -> Result<Table, TraceError> {
+    pub(super) fn open(file: &Path) -> Result<Table, TraceError> {
         let wrong = |cause| TraceError::Read { file: file.to_owned(), cause };
         let mut reader = csv::Reader::from_path(file).map_err(wrong)?;
         let headers = reader.headers().map_err(wrong)?;
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// Reads every row; names must be unique and there must be one.
-    fn rows<T: Named>(
+    pub(super) fn rows<T: Named>(
         mut self,
         read: impl Fn(&Row<'_>) -> Result<T, TraceError>,
     ) -> Result<Vec<T>, TraceError> {
@@ -148,7 +148,12 @@ impl Table {
 }
 
 impl Row<'_> {
-    fn text(&self, column: &'static str) -> Result<&str, TraceError> {
+    /// Whether the file has this column.
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.contains_key(column)
+    }
+
+    pub(super) fn text(&self, column: &'static str) -> Result<&str, TraceError> {
         let missing = || TraceError::Column { file: self.file.to_owned(), column };
         let at = *self.columns.get(column).ok_or_else(missing)?;
         Ok(self.record.get(at).unwrap_or("").trim())
@@ -164,17 +169,17 @@ impl Row<'_> {
         number.map(Some).ok_or_else(|| self.wrong(column, &format!("is not a whole number from 0 to {most}")))
     }
 
-    fn number(&self, column: &'static str, most: u64) -> Result<u64, TraceError> {
+    pub(super) fn number(&self, column: &'static str, most: u64) -> Result<u64, TraceError> {
         let expected = || self.wrong(column, &format!("is not a whole number from 0 to {most}"));
         self.optional(column, most)?.ok_or_else(expected)
     }
 
-    fn name(&self, column: &'static str) -> Result<String, TraceError> {
+    pub(super) fn name(&self, column: &'static str) -> Result<String, TraceError> {
         let text = self.text(column)?;
         if text.is_empty() { Err(self.wrong(column, "must not be empty")) } else { Ok(text.to_owned()) }
     }
 
-    fn wrong(&self, column: &'static str, expected: &str) -> TraceError {
+    pub(super) fn wrong(&self, column: &'static str, expected: &str) -> TraceError {
         TraceError::Value {
             file: self.file.to_owned(),
             line: self.record.position().map_or(0, csv::Position::line),
@@ -185,7 +190,7 @@ impl Row<'_> {
     }
 }
 
-trait Named {
+pub(super) trait Named {
     const NAME_COLUMN: &'static str;
     fn name(&self) -> &str;
 }
@@ -198,9 +203,9 @@ impl Named for Machine {
 }
 
 /// Largest amounts that are taken for real: ten thousand cores, 64 TiB, 64 GPUs a node or pod, a hundred years.
-const MOST_MILLI: u64 = 10_000_000;
-const MOST_MIB: u64 = 64 << 20;
-const MOST_GPUS: u64 = 64;
+pub(super) const MOST_MILLI: u64 = 10_000_000;
+pub(super) const MOST_MIB: u64 = 64 << 20;
+pub(super) const MOST_GPUS: u64 = 64;
 const MOST_SECONDS: u64 = 100 * 365 * 86_400;
 
 fn read_machine(row: &Row<'_>, model: &'static GpuModel) -> Result<Machine, TraceError> {

@@ -6,6 +6,7 @@ mod architecture;
 mod checker;
 mod cli;
 mod config;
+mod fractional;
 mod manifests;
 mod mig_inputs;
 mod mig_tables;
