@@ -205,13 +205,27 @@ pub fn strip_min_domains(object: &mut Value, _: Role) {
     each_constraint(object, |constraint| remove(constraint, "/minDomains"));
 }
 
+/// Moves the pods of a zone elsewhere, so that everything turns on whether the zone counts as an empty one or not at all.
+fn empty_zone(rng: &mut Rng, scenario: &mut Scenario, zone: &str) {
+    let is_elsewhere = |node: &&Value| node["metadata"]["labels"][ZONE] != zone;
+    let names = |node: &Value| node["metadata"]["name"].clone();
+    let elsewhere: Vec<Value> = scenario.nodes.iter().filter(is_elsewhere).map(names).collect();
+    if elsewhere.is_empty() {
+        return;
+    }
+    for pod in scenario.bound.iter_mut().filter(|pod| !elsewhere.contains(&pod["spec"]["nodeName"])) {
+        pod["spec"]["nodeName"] = pick(rng, &elsewhere);
+    }
+}
+
 /// Domains that the pod's own node affinity leaves out count or do not.
 pub fn add_affinity_policy(rng: &mut Rng, scenario: &mut Scenario) {
     add_tight(rng, scenario, |rng, constraint| {
         constraint["topologyKey"] = json!(ZONE);
         constraint["nodeAffinityPolicy"] = json!(pick(rng, &["Ignore", "Ignore", "Honor"]));
     });
-    // A whole zone is left out, or it would count by another of its nodes.
+    empty_zone(rng, scenario, "c");
+    // The whole zone is left out, or it would count by another of its nodes.
     for node in scenario.nodes.iter_mut().filter(|node| node["metadata"]["labels"][ZONE] != "c") {
         node["metadata"]["labels"]["inner"] = json!("yes");
     }
@@ -228,6 +242,7 @@ pub fn add_taints_policy(rng: &mut Rng, scenario: &mut Scenario) {
         constraint["topologyKey"] = json!(ZONE);
         constraint["nodeTaintsPolicy"] = json!(pick(rng, &["Honor", "Honor", "Ignore"]));
     });
+    empty_zone(rng, scenario, "c");
     let effect = pick(rng, &["NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule"]);
     for node in scenario.nodes.iter_mut().filter(|node| node["metadata"]["labels"][ZONE] == "c") {
         list(node, &["spec", "taints"]).push(json!({"key": "spread", "effect": effect}));
