@@ -213,7 +213,7 @@ fn transition(
         let held = instances.iter().filter(|instance| instance.holder != Holder::Free);
         changes.push(GpuChange {
             from: from.map_err(|error| TransitionError::Layout { gpu, error })?,
-            to: wanted.clone(),
+            to: Layout::clone(wanted),
             held: held.map(|instance| instance.placement).collect(),
         });
     }

@@ -1,12 +1,15 @@
 //! What comes out: a layout for each GPU, a place for each pod, and how good that provably is.
 
+use std::sync::Arc;
+
 use crate::mig::{Layout, LayoutError, Placement};
 
 /// The answer to a [`Problem`](super::Problem).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// By GPU of the problem: the layout it should have. A GPU left out keeps what it has and gets an empty layout here.
-    pub layouts: Vec<Layout>,
+    /// By GPU of the problem: the layout it should have, shared by those that get the same. A GPU left out keeps what it has and
+    /// gets an empty layout here.
+    pub layouts: Vec<Arc<Layout>>,
     /// By GPU: whether instances are created or destroyed on it.
     pub changed: Vec<bool>,
     /// The pods that find a place.

@@ -5,6 +5,7 @@
 //! states, not by the number of GPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::answer::Excluded;
 use super::problem::{Gpu, Holder, Problem};
@@ -54,8 +55,10 @@ pub(super) struct Class<'c> {
 pub(super) struct Sorted {
     classes: BTreeMap<State, BTreeSet<usize>>,
     /// By GPU: its present layout, empty where that contradicts its table.
-    layouts: Vec<Layout>,
+    layouts: Vec<Arc<Layout>>,
     excluded: BTreeMap<usize, LayoutError>,
+    /// By GPU: the rank of its node among the nodes.
+    nodes: Vec<usize>,
     /// By node: GPUs that may change, which share the cost of a pause.
     changeable: BTreeMap<u32, u32>,
     /// Whether movable pods may move.
@@ -66,8 +69,9 @@ impl Sorted {
     pub fn new(problem: &Problem) -> Sorted {
         let mut sorted = Sorted {
             classes: BTreeMap::new(),
-            layouts: problem.gpus.iter().map(|gpu| Layout::empty(gpu.model)).collect(),
+            layouts: problem.gpus.iter().map(|gpu| Arc::new(Layout::empty(gpu.model))).collect(),
             excluded: BTreeMap::new(),
+            nodes: ranks(problem),
             changeable: BTreeMap::new(),
             moves: problem.limits.moves > 0,
         };
@@ -83,7 +87,7 @@ impl Sorted {
     fn add(&mut self, at: usize, gpu: &Gpu) {
         match Layout::new(gpu.model, gpu.instances.iter().map(|instance| instance.placement)) {
             Ok(layout) => {
-                self.layouts[at] = layout;
+                self.layouts[at] = Arc::new(layout);
                 self.classes.entry(self.state(gpu)).or_default().insert(at);
             }
             Err(error) => drop(self.excluded.insert(at, error)),
@@ -101,7 +105,7 @@ impl Sorted {
                 }
             }
         }
-        self.layouts[at] = Layout::empty(after.model);
+        self.layouts[at] = Arc::new(Layout::empty(after.model));
         self.add(at, after);
     }
 
@@ -114,8 +118,18 @@ impl Sorted {
         self.classes.iter().map(|(state, members)| Class { state, members })
     }
 
-    pub fn layouts(&self) -> &[Layout] {
+    pub fn layouts(&self) -> &[Arc<Layout>] {
         &self.layouts
+    }
+
+    /// The rank of the node that a GPU is on.
+    pub fn node(&self, gpu: usize) -> usize {
+        self.nodes[gpu]
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.iter().max().map_or(0, |last| last + 1)
     }
 
     pub fn excluded(&self) -> Vec<Excluded> {
@@ -127,6 +141,14 @@ impl Sorted {
     pub fn offers(&self, profile: ProfileName) -> bool {
         self.classes.keys().any(|state| state.model.profile(profile).is_ok())
     }
+}
+
+/// By GPU: the rank of its node.
+fn ranks(problem: &Problem) -> Vec<usize> {
+    let mut nodes: Vec<u32> = problem.gpus.iter().map(|gpu| gpu.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    problem.gpus.iter().map(|gpu| nodes.partition_point(|node| *node < gpu.node)).collect()
 }
 
 /// The state of a GPU whose layout is legal; `sharing` GPUs share the cost of a change on its node.

@@ -98,21 +98,23 @@ impl Packer {
     /// The best answer within the problem's limits, with its bound.
     pub fn pack(&mut self) -> Result<Plan, PackError> {
         let priorities = priorities(&self.problem);
-        let mut assignment = Assignment::new(&self.problem, self.sorted.layouts().to_vec(), priorities.len());
         let mut bound = Score { placed: vec![0; priorities.len()], ..Score::default() };
-        let mut memories = BTreeMap::new();
+        let mut solved = Vec::new();
         for component in components(&self.problem, &self.sorted) {
             let before = self.memory.remove(&component.models);
             let memory = solve(&self.problem, &self.tables, &component, &priorities, before);
+            solved.push((component, memory));
+        }
+        let mut assignment = Assignment::new(&self.problem, &self.sorted);
+        for (component, memory) in &solved {
             if let Some(found) = &memory.answer {
                 add_limits(&mut bound, &found.limits);
-                hand_out(&mut assignment, &self.tables, &component, &memory, found)?;
+                hand_out(&mut assignment, &self.tables, component, memory, found);
             }
-            memories.insert(component.models, memory);
         }
-        let plan = assignment.finish(&self.sorted, priorities, bound);
-        self.memory = memories;
-        Ok(plan)
+        let plan = assignment.finish(priorities, bound);
+        self.memory = solved.into_iter().map(|(component, memory)| (component.models, memory)).collect();
+        plan.map_err(PackError::Unsound)
     }
 }
 
@@ -200,13 +202,13 @@ fn solve(
 }
 
 /// Lets every class of a component do what was found.
-fn hand_out(
-    assignment: &mut Assignment,
-    tables: &Tables,
-    component: &Component,
-    memory: &Memory,
+fn hand_out<'a>(
+    assignment: &mut Assignment<'a>,
+    tables: &'a Tables,
+    component: &Component<'a>,
+    memory: &'a Memory,
     found: &Found,
-) -> Result<(), PackError> {
+) {
     let mut units = found.units.iter().peekable();
     let mut first = 0;
     for class in &component.classes {
@@ -219,9 +221,8 @@ fn hand_out(
             chosen.push((&columns[column - first], usize::try_from(*count).unwrap_or(0)));
         }
         first += columns.len();
-        assignment.add(class, &tables.patterns, &chosen).map_err(PackError::Unsound)?;
+        assignment.add(class, &tables.patterns, &chosen);
     }
-    Ok(())
 }
 
 /// Adds the limits of one component. Parts that are minimised have theirs negated; a limit that was never found counts as the

@@ -128,7 +128,7 @@ fn check(gpus: &[&str], demand: &str, expected: &str) -> Plan {
     let problem = problem(gpus, demand);
     let plan = pack(&problem).unwrap();
     verify(&problem, &plan);
-    let layouts: Vec<_> = plan.layouts.iter().map(Layout::to_string).collect();
+    let layouts: Vec<_> = plan.layouts.iter().map(|layout| layout.to_string()).collect();
     assert_eq!(layouts.join(" | "), expected, "{:?} of {:?}", plan.score, plan.bound);
     plan
 }
