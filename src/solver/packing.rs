@@ -10,7 +10,7 @@
 //! ```text
 //!   integer  x_j ≥ 0   GPUs of its class that do j            Σ_{j∈c} x_j = n_c               for each class
 //!            y_kp      pods of profile k, priority p, placed  0 ≤ y_kp ≤ demand_kp
-//!            Σ_j (instances of k used by j − pods of k that j moves away) x_j ≥ Σ_p y_kp     for each profile
+//!            Σ_j (instances of k used by j − pods of k that j moves away) x_j = Σ_p y_kp     for each profile
 //!            Σ_j (pods that j moves away) x_j ≤ limit
 //!
 //!   lexicographically   max  Σ_k y_kp            for each priority p, highest first
@@ -19,6 +19,7 @@
 //!                       min  Σ_j F_j x_j         demand-weighted fragmentation left behind
 //! ```
 //!
+//! Equality costs nothing: a column that uses fewer instances is a column, too.
 //! A pod that moves is placed again or stays: its profile's row counts it. Profiles tie models together only where the same
 //! name exists on several (`1g.10gb` is a pair of slices on one A100 and a single one on the other); what is not tied is
 //! solved apart.
@@ -40,7 +41,7 @@ mod bound;
 mod branch;
 mod cluster;
 mod column;
-mod linear;
+mod inverse;
 mod model;
 mod packer;
 mod problem;

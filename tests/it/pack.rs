@@ -88,7 +88,7 @@ fn a_demand_that_cannot_be_meant_is_refused() {
     );
     check(
         "{profile: 1g.6gb, count: 4000000000}",
-        "demand: 4000000000 pods are too many; ask for at most 10000000",
+        "demand: 4000000000 pods are too many; ask for at most 1000000",
     );
     check(
         "{profile: 1g.6gb, count: many}",
@@ -154,8 +154,8 @@ fn what_is_no_document_is_refused() {
 fn wrong_usage_is_refused() {
     let document = "demand: [{profile: 1g.5gb}]";
     check_refused(&["--gpus", "3"], document, "--model <MODEL>");
-    check_refused(&["--model", "A100-40GB", "--gpus", "0"], document, "0 is not in 1..=10000000");
-    check_refused(&["--model", "A100-40GB", "--gpus", "-4"], document, "-4 is not in 1..=10000000");
+    check_refused(&["--model", "A100-40GB", "--gpus", "0"], document, "0 is not in 1..=1000000");
+    check_refused(&["--model", "A100-40GB", "--gpus", "-4"], document, "-4 is not in 1..=1000000");
     check_refused(&["--model", "A101"], document, "unknown GPU model `A101`: known are A100-40GB");
     check_refused(&["--json", "--mig-parted"], document, "cannot be used with");
     check_refused(&["--model", "A30-24GB"], CLUSTER, "stdin: gpus: lists GPUs, and so does the command line");

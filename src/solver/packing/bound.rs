@@ -63,8 +63,8 @@ fn clamp(rows: &[Row], prices: &mut [i128]) {
     }
 }
 
-/// Every set at its best column, the rows forgotten.
-fn trivial(program: &Program, part: usize) -> i64 {
+/// Every set at its best column, the rows forgotten: what holds before anything is computed.
+pub(super) fn trivial(program: &Program, part: usize) -> i64 {
     let best = |(columns, count): (&std::ops::Range<usize>, &i64)| {
         let worths = columns.clone().map(|column| program.matrix.worth(column)[part]);
         count.saturating_mul(worths.max().unwrap_or(0))

@@ -40,9 +40,9 @@ impl Column {
         self.leaves.count_ones()
     }
 
-    /// What decides between columns with the same supply.
-    const fn rank(&self) -> (bool, i64, i64, u16) {
-        (self.in_use, self.cost, self.lost, self.leaves)
+    /// What decides between columns with the same supply, but for ties.
+    const fn rank(&self) -> (bool, i64, i64) {
+        (self.in_use, self.cost, self.lost)
     }
 }
 
@@ -51,7 +51,8 @@ pub(super) const fn is_leaving(leaves: u16, index: usize) -> bool {
     leaves & (1 << index) != 0
 }
 
-/// All columns of a class, for at most `most` pods by row.
+/// All columns of a class, for at most `most` pods by row. Where the limit on moves could be reached moves are scarce, too, and a
+/// column with fewer of them is kept beside a better one with more.
 pub(super) fn columns(
     state: &State,
     tables: &ModelTables,
@@ -64,7 +65,8 @@ pub(super) fn columns(
         let row = wanted(&rows)(index).then(|| rows[usize::from(index.0)]).flatten();
         row.map_or(0, |row| most[row])
     });
-    let mut best: BTreeMap<Vec<(usize, i64)>, Column> = BTreeMap::new();
+    // By supply and, where they are scarce, moves.
+    let mut best: BTreeMap<(Vec<(usize, i64)>, u32), Column> = BTreeMap::new();
     let mut idle = None;
     let subsets = (0..1u16 << state.movable.len()).filter(|leaves| leaves.count_ones() <= limits.moves);
     for leaves in subsets {
@@ -74,21 +76,34 @@ pub(super) fn columns(
                 idle = Some(column);
                 continue;
             }
-            match best.entry(column.supply.clone()) {
+            let moves = if component.tied { column.moves() } else { 0 };
+            match best.entry((column.supply.clone(), moves)) {
                 Entry::Vacant(entry) => drop(entry.insert(column)),
-                Entry::Occupied(mut entry) if column.rank() < entry.get().rank() => {
+                Entry::Occupied(mut entry)
+                    if (column.rank(), column.leaves) < (entry.get().rank(), entry.get().leaves) =>
+                {
                     drop(entry.insert(column))
                 }
                 Entry::Occupied(_) => {}
             }
         }
     }
-    idle.into_iter().chain(best.into_values()).collect()
+    let mut columns: Vec<Column> = idle.into_iter().collect();
+    for column in best.into_values() {
+        // Of one supply the columns with fewer moves come first.
+        let surpasses = |kept: &Column| kept.supply != column.supply || column.rank() < kept.rank();
+        if columns.iter().skip(1).next_back().is_none_or(surpasses) {
+            columns.push(column);
+        }
+    }
+    columns
 }
 
 /// A GPU after some of its pods have left.
 struct Rest {
     leaves: u16,
+    /// The instances that they leave.
+    left: Vec<Placement>,
     /// What stays held.
     held: Occupied,
     /// Instances that exist and nobody holds, and what each holds.
@@ -100,11 +115,12 @@ struct Rest {
 impl Rest {
     fn new(state: &State, leaves: u16) -> Rest {
         let of = |placement| (placement, Occupied::of(state.model, placement));
-        let mut rest = Rest { leaves, held: state.held, existing: Vec::new(), cost: 0 };
+        let mut rest = Rest { leaves, left: Vec::new(), held: state.held, existing: Vec::new(), cost: 0 };
         rest.existing.extend(state.free.iter().map(|placement| of(*placement)));
         for (index, &(placement, cost)) in state.movable.iter().enumerate() {
             if is_leaving(leaves, index) {
                 rest.existing.push(of(placement));
+                rest.left.push(placement);
                 rest.cost += i64::from(cost);
             } else {
                 rest.held = rest.held.union(of(placement).1);
@@ -127,6 +143,10 @@ impl Rest {
         let best = |pattern| {
             let ways = tables.patterns.placed(self.held, pattern).filter_map(|id| {
                 let used = tables.patterns.layout(id);
+                // A pod that leaves an instance which then another one gets might as well have stayed.
+                if used.placements().iter().any(|placement| self.left.contains(placement)) {
+                    return None;
+                }
                 let (cost, changed) = self.disruption(used, state.change)?;
                 let after = self.held.slots.union(used.mask());
                 Some((cost, tables.fragmentation.lost(after), id, changed))

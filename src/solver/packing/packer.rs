@@ -30,9 +30,11 @@ pub struct Packer {
 
 /// What one component's last answer leaves.
 struct Memory {
-    /// Rows, and how many instances of each one GPU could need at most: what columns depend on besides the state.
+    /// Rows, and how many instances of each one GPU could need at most: what columns depend on besides the state, together with
+    /// whether moves are scarce.
     profiles: Vec<(ProfileName, u64)>,
     priorities: Vec<i32>,
+    tied: bool,
     columns: BTreeMap<State, Arc<Vec<Column>>>,
     /// By class: the column from which to start. Pods have the keys of `found`, in the same order.
     keys: BTreeMap<State, usize>,
@@ -139,10 +141,16 @@ fn solve(
     let profiles: Vec<_> =
         component.profiles.iter().copied().zip(most.iter().map(|most| (*most).min(7))).collect();
     let mut memory = match before {
-        Some(memory) if memory.profiles == profiles && memory.priorities == priorities => memory,
+        Some(memory)
+            if (&memory.profiles, &memory.priorities[..], memory.tied)
+                == (&profiles, priorities, component.tied) =>
+        {
+            memory
+        }
         _ => Memory {
             profiles,
             priorities: priorities.to_vec(),
+            tied: component.tied,
             columns: BTreeMap::new(),
             keys: BTreeMap::new(),
             answer: None,
@@ -225,13 +233,12 @@ fn hand_out<'a>(
     }
 }
 
-/// Adds the limits of one component. Parts that are minimised have theirs negated; a limit that was never found counts as the
-/// best that can be imagined.
+/// Adds the limits of one component. Parts that are minimised have theirs negated.
 fn add_limits(bound: &mut Score, limits: &[i64]) {
     let levels = bound.placed.len();
     let least = |part: usize| u64::try_from(limits[part].saturating_neg()).unwrap_or(0);
     for (sum, limit) in bound.placed.iter_mut().zip(limits) {
-        *sum = sum.saturating_add(u64::try_from(*limit).unwrap_or(0));
+        *sum += u64::try_from(*limit).unwrap_or(0);
     }
     bound.gpus += least(levels);
     bound.disruption += least(levels + 1);

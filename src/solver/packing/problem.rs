@@ -9,9 +9,9 @@ use crate::mig::tables::MODELS;
 use crate::mig::{GpuModel, LayoutError, Placement, ProfileName};
 use crate::solver::fragmentation::DemandMix;
 
-/// Most pods, waiting and movable ones together, and most GPUs that one problem may have: ten times the largest cluster that
-/// is measured, and small enough that every sum of the objective stays exact.
-pub const MAX_ITEMS: u64 = 10_000_000;
+/// Most waiting pods, and most GPUs, that one problem may have: ten times the largest cluster that is measured, and small enough
+/// that every sum of the objective stays exact.
+pub const MAX_ITEMS: u64 = 1_000_000;
 
 /// Pods that want one instance each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //!
 //! Invariant: what is returned satisfies every row, checked in integers, and its parts are counted from it.
 
-use super::bound::limit;
+use super::bound::{limit, trivial};
 use super::branch::Tree;
 use super::problem::Limits;
 use super::program::{Matrix, Program, Row, Sum};
@@ -53,7 +53,7 @@ pub(super) struct Found {
     pub units: Vec<(usize, i64)>,
     /// Its parts.
     pub parts: Vec<i64>,
-    /// Limits of the parts, each for answers that reach the earlier ones.
+    /// Limits of the parts, each for answers that reach the earlier ones; however little work was allowed.
     pub limits: Vec<i64>,
     /// By set: the relaxation's last keys, to start from when little has changed.
     pub keys: Vec<usize>,
@@ -68,7 +68,7 @@ pub(super) fn search(task: Task, work: &Limits) -> Found {
     let units: Vec<_> = idle.zip(program.counts.iter().copied()).collect();
     let parts = parts_of(&program, classes, &units).unwrap_or_else(|| vec![i64::MIN; matrix.parts]);
     let mut limits = task.known;
-    limits.resize(matrix.parts, i64::MAX);
+    limits.extend((limits.len()..matrix.parts).map(|part| trivial(&program, part)));
     let mut found = Found { units, parts, limits, keys: task.keys };
     let rows = program.rows.len();
     loop {
@@ -98,7 +98,10 @@ pub(super) fn search(task: Task, work: &Limits) -> Found {
         match missed {
             Some(part) if part + SOFT < matrix.parts => {
                 found.limits[part] -= 1;
-                found.limits[part + 1..].fill(i64::MAX);
+                // Those of the later parts were for answers that reach the limit before.
+                for later in part + 1..matrix.parts {
+                    found.limits[later] = trivial(&program, later);
+                }
             }
             _ => {
                 found.limits.clone_from(&found.parts);
