@@ -18,6 +18,7 @@ use crate::mig::{GpuModel, OccupancyTable, Placement, ProfileName, Slots};
 use crate::model::{DevicePlacement, Time};
 
 use super::scenario::{Scenario, StartNode};
+use crate::solver::fragmentation::weighted_loss;
 
 /// Time-weighted results over the measured window. Shares are between 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -271,11 +272,8 @@ fn scattered(model: &'static GpuModel, demand: &[(ProfileName, u64)]) -> Vec<(u1
     let table = OccupancyTable::new(model);
     let of = |bits| {
         let mask = Slots::from_bits(bits);
-        let uncovered = demand.iter().map(|&(name, weight)| {
-            let slices = model.index_of(name).map_or(0, |profile| table.uncovered(mask, profile));
-            u128::from(weight) * u128::from(slices)
-        });
-        (uncovered.sum(), u128::from(table.stranded(mask)))
+        let weights = demand.iter().filter_map(|&(name, weight)| Some((model.index_of(name).ok()?, weight)));
+        (weighted_loss(&table, mask, weights), u128::from(table.stranded(mask)))
     };
     (0..=model.all_slots().bits()).map(of).collect()
 }

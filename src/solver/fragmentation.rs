@@ -13,10 +13,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::mig::{GpuModel, OccupancyTable, ProfileName, Slots};
+use crate::mig::{GpuModel, OccupancyTable, ProfileIndex, ProfileName, Slots};
 
-/// Shares are in units of 1/1024.
-const WHOLE: u64 = 1 << 10;
+/// Shares, and slices lost, are in units of 1/1024.
+pub const WHOLE: u64 = 1 << 10;
 
 /// Requests remembered before old ones begin to fade.
 const MEMORY: u64 = 1 << 12;
@@ -29,9 +29,28 @@ pub struct DemandMix {
 }
 
 impl DemandMix {
-    /// Enters one pod's request. Once [`MEMORY`] requests are remembered all of them lose half their weight.
+    /// The mix of totals, in whatever order they are given. Those of more than [`MEMORY`] requests are scaled down to as many, a
+    /// rare profile to one at least. A variant counts as its base profile.
+    pub fn from_counts(totals: impl IntoIterator<Item = (ProfileName, u64)>) -> DemandMix {
+        let mut counts: BTreeMap<ProfileName, u64> = BTreeMap::new();
+        for (profile, count) in totals.into_iter().filter(|(_, count)| *count > 0) {
+            let sum = counts.entry(profile.base()).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        let all: u128 = counts.values().map(|count| u128::from(*count)).sum();
+        if all > u128::from(MEMORY) {
+            let scaled = |count: u64| u128::from(count) * u128::from(MEMORY) / all;
+            counts
+                .values_mut()
+                .for_each(|count| *count = u64::try_from(scaled(*count)).unwrap_or(MEMORY).max(1));
+        }
+        DemandMix { total: counts.values().sum(), counts }
+    }
+
+    /// Enters requests for one profile, a variant as its base profile. Once [`MEMORY`] requests are remembered all of them lose
+    /// half their weight.
     pub fn observe(&mut self, profile: ProfileName, count: u64) {
-        *self.counts.entry(profile).or_default() += count.min(MEMORY);
+        *self.counts.entry(profile.base()).or_default() += count.min(MEMORY);
         self.total += count.min(MEMORY);
         if self.total > MEMORY {
             self.counts.values_mut().for_each(|count| *count /= 2);
@@ -50,6 +69,18 @@ impl DemandMix {
         let total: u64 = model.profiles.iter().map(|profile| weight(profile.name)).sum();
         model.profiles.iter().map(|profile| weight(profile.name) * WHOLE / total.max(1)).collect()
     }
+}
+
+/// Free slices of a GPU that no free place of a profile covers, summed over profiles with these weights.
+pub fn weighted_loss(
+    table: &OccupancyTable,
+    occupied: Slots,
+    weights: impl IntoIterator<Item = (ProfileIndex, u64)>,
+) -> u128 {
+    let lost = |(profile, weight): (ProfileIndex, u64)| {
+        u128::from(weight) * u128::from(table.uncovered(occupied, profile))
+    };
+    weights.into_iter().map(lost).sum()
 }
 
 /// F of every mask of one model under one mix.
@@ -73,10 +104,8 @@ impl FragmentationTable {
         let model = self.occupancy.model();
         let shares = mix.shares(model);
         let lost = |mask| {
-            let uncovered =
-                |index| u64::from(self.occupancy.uncovered(mask, crate::mig::ProfileIndex(index)));
-            let sum: u64 = (0u8..).zip(&shares).map(|(index, share)| share * uncovered(index)).sum();
-            u32::try_from(sum).unwrap_or(u32::MAX)
+            let weights = (0..).map(ProfileIndex).zip(shares.iter().copied());
+            u32::try_from(weighted_loss(&self.occupancy, mask, weights)).unwrap_or(u32::MAX)
         };
         self.lost = (0..=model.all_slots().bits()).map(|bits| lost(Slots::from_bits(bits))).collect();
     }
@@ -129,6 +158,31 @@ mod tests {
         let base = shares.iter().filter(|share| **share > 0).count();
         assert_eq!(base, 6);
         assert!(shares.iter().all(|share| *share == 0 || *share == WHOLE / 6));
+    }
+
+    #[test]
+    fn totals_make_the_same_mix_in_any_order() {
+        let totals = |names: &[&str]| -> Vec<_> {
+            names.iter().map(|name| (name.parse().unwrap(), 100_000)).collect()
+        };
+        let mix = DemandMix::from_counts(totals(&["4g.20gb", "1g.5gb", "3g.20gb", "2g.10gb"]));
+        assert_eq!(mix, DemandMix::from_counts(totals(&["2g.10gb", "3g.20gb", "1g.5gb", "4g.20gb"])));
+        let shares = mix.shares(a100());
+        let of = |name: &str| shares[usize::from(a100().index_of(name.parse().unwrap()).unwrap().0)];
+        assert_eq!(["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"].map(of), [255; 4]);
+        assert_eq!(of("7g.40gb"), 0, "asked for once in four thousand at most");
+        // A profile that is rare beside another keeps a request of its own.
+        let rare = [("7g.40gb".parse().unwrap(), u64::MAX), ("1g.5gb".parse().unwrap(), 1)];
+        assert_eq!(DemandMix::from_counts(rare).counts.len(), 2);
+        assert_eq!(DemandMix::from_counts([("7g.40gb".parse().unwrap(), 0)]), DemandMix::default());
+    }
+
+    #[test]
+    fn a_variant_is_demand_for_its_base_profile() {
+        assert_eq!(only("1g.5gb+me"), only("1g.5gb"));
+        let variant = DemandMix::from_counts([("1g.5gb+me".parse().unwrap(), 7)]);
+        assert_eq!(variant, DemandMix::from_counts([("1g.5gb".parse().unwrap(), 7)]));
+        assert_ne!(variant.shares(a100()), DemandMix::default().shares(a100()));
     }
 
     #[test]

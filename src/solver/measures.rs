@@ -11,18 +11,14 @@
 //! | physical | `free − longest run of free slices` | MIGBench; ignores where profiles may start |
 //! | MFI | `Σ_p [r_p ≤ free] · r_p · (legal windows of p that are not free)` | MFI (Zambianco et al., arXiv 2511.18906), from a description of it |
 //! | blocked | a request that no GPU can place although the free slices of all would suffice | MIGBench's request fragmentation |
-//! | internal | `allocated − requested` compute slices | loss by rounding up; no placement removes it |
 //!
 //! Demand-weighted loss is [`FragmentationTable::lost`], stranded slices are [`OccupancyTable::stranded`]; the rest is here,
 //! and [`Fragmentation`] sums all of them over a cluster.
 //!
 //! Invariant: everything is counted in whole slices or in 1/1024 of one; ratios are formed once, when they are read.
 
-use super::fragmentation::FragmentationTable;
+use super::fragmentation::{FragmentationTable, WHOLE};
 use crate::mig::{GpuModel, OccupancyTable, ProfileIndex, Slots};
-
-/// Parts of a slice, or of a ratio of slices, that are told apart.
-const WHOLE: u64 = 1 << 10;
 
 /// Free memory slices outside the longest run of free ones.
 pub fn physical(model: &GpuModel, occupied: Slots) -> u8 {
@@ -99,14 +95,9 @@ impl Fragmentation {
         self.mfi += u64::from(mfi(occupancy, occupied));
     }
 
-    /// Demand-weighted loss as a share of all slices, FGD's fragmentation ratio of the cluster.
-    pub fn weighted_share(&self) -> f64 {
-        ratio(self.weighted, self.slices * WHOLE)
-    }
-
-    /// Stranded slices as a share of the free ones.
-    pub fn stranded_share(&self) -> f64 {
-        ratio(self.stranded, self.free)
+    /// Demand-weighted loss in slices; divided by all slices it is FGD's fragmentation ratio of the cluster.
+    pub fn weighted_slices(&self) -> f64 {
+        ratio(self.weighted, WHOLE)
     }
 
     /// Mean over GPUs of the share of a GPU's free slices outside its longest free run; a full GPU counts as zero.
@@ -118,11 +109,6 @@ impl Fragmentation {
     pub fn mean_mfi(&self) -> f64 {
         ratio(self.mfi, self.gpus)
     }
-}
-
-/// Internal fragmentation: compute slices allocated beyond those requested, as a share of the allocated ones.
-pub fn internal_share(allocated: u64, requested: u64) -> f64 {
-    ratio(allocated.saturating_sub(requested), allocated)
 }
 
 /// Zero when there is nothing to divide by.
@@ -175,14 +161,17 @@ mod tests {
     fn a_cluster_sums_its_gpus() {
         let table = FragmentationTable::new(a100(), &DemandMix::default());
         let mut cluster = Fragmentation::default();
-        assert_eq!((cluster.weighted_share(), cluster.stranded_share(), cluster.mean_mfi()), (0.0, 0.0, 0.0));
+        assert_eq!(
+            (cluster.weighted_slices(), cluster.physical_share(), cluster.mean_mfi()),
+            (0.0, 0.0, 0.0)
+        );
         for bits in [0b0111_1111, 0b0001_0001] {
             cluster.add(&table, Slots::from_bits(bits));
         }
         assert_eq!((cluster.gpus, cluster.slices, cluster.free, cluster.stranded), (2, 16, 7, 1));
         let lost = [0b0111_1111, 0b0001_0001].map(|bits| u64::from(table.lost(Slots::from_bits(bits))));
         assert_eq!(cluster.weighted, lost.iter().sum::<u64>());
+        assert_eq!(cluster.weighted_slices(), cluster.weighted as f64 / 1024.0);
         assert_eq!(cluster.physical_share(), 0.25); // 3 of 6 on one, 0 of 1 on the other
-        assert_eq!(internal_share(8, 6), 0.25);
     }
 }
