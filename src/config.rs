@@ -26,6 +26,7 @@ pub use error::ConfigError;
 pub use usage::{
     ClientCertificate, Forecasting, Prometheus, PrometheusAuth, PrometheusTls, Queries, STEP_PLACEHOLDER,
 };
+pub(crate) use validate::{label, subdomain};
 
 /// The most requests one lane may have in flight. Each has a connection of its own, since the client speaks HTTP/1.1, and an
 /// API server works on 600 requests at once by default, so more would only queue elsewhere.

@@ -5,9 +5,11 @@
 mod answer;
 mod draw;
 mod input;
+mod measured;
 mod parted;
 mod text;
 mod wire;
+mod words;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -52,7 +54,8 @@ Examples:
   mig-scheduler pack --json cluster.yaml | jq .summary
       the whole answer as one document
   mig-scheduler pack --mig-parted cluster.yaml > config.yaml
-      the layouts as a configuration for NVIDIA's mig-parted and mig-manager
+      layouts as a configuration for NVIDIA's mig-parted and mig-manager; mig-manager destroys all instances of a GPU
+      that it changes, so that every GPU which holds a pod keeps its layout (`actuator: mig-manager` plans the same)
 
 Pods that find no place and GPUs that contradict their model's table are listed; neither is a failure.
 Exit codes: 0 done, 1 failed, 2 usage or an invalid document.";
@@ -76,7 +79,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Print the layouts as a mig-parted configuration (YAML).
+    /// Print the layouts as a mig-parted configuration (YAML); GPUs that hold a pod keep theirs.
     #[arg(long, conflicts_with = "json")]
     mig_parted: bool,
 
@@ -103,7 +106,7 @@ impl Arguments {
         };
         let request = text.and_then(|text| yaml::decode(&text, &wire::FORM)).map_err(named)?;
         let new = self.model.map(|model| input::NewGpus { model, count: self.gpus });
-        let task = input::task(request, new).map_err(named)?;
+        let task = input::task(request, new, self.mig_parted).map_err(named)?;
         let plan = packing::pack(&task.problem).map_err(|error| match error {
             PackError::Unsound(_) => anyhow::Error::from(error),
             invalid => named(ConfigError::whole(invalid)).into(),
@@ -114,7 +117,7 @@ impl Arguments {
         let answer = answer::answer(&task, &plan).context("the plan cannot be carried out")?;
         match self.json {
             true => Ok(serde_json::to_string_pretty(&answer)? + "\n"),
-            false => Ok(text::render(&answer, width(), !task.hypothetical)),
+            false => Ok(text::render(&answer, width(), task.purpose)),
         }
     }
 }

@@ -202,7 +202,7 @@ fn optional(text: String) -> Option<String> {
 }
 
 /// A DNS-1123 subdomain, the form of most object names.
-fn subdomain(at: impl Display, name: &str) -> Result<(), ConfigError> {
+pub(crate) fn subdomain(at: impl Display, name: &str) -> Result<(), ConfigError> {
     if name.len() <= NAME_LIMIT && name.split('.').all(is_label) {
         return Ok(());
     }
@@ -211,7 +211,7 @@ fn subdomain(at: impl Display, name: &str) -> Result<(), ConfigError> {
 }
 
 /// A DNS-1123 label, the form of a namespace's name.
-fn label(at: impl Display, name: &str) -> Result<(), ConfigError> {
+pub(crate) fn label(at: impl Display, name: &str) -> Result<(), ConfigError> {
     if is_label(name) {
         return Ok(());
     }

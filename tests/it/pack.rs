@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use mig_scheduler::mig::{GpuModel, Layout, Placement};
+use mig_scheduler::solver::packing::MAX_ITEMS;
 use serde_json::{Value, json};
 
 /// Exit code, stdout and stderr of `pack` with this stdin.
@@ -88,7 +89,9 @@ fn a_demand_that_cannot_be_meant_is_refused() {
     );
     check(
         "{profile: 1g.6gb, count: 4000000000}",
-        "demand: 4000000000 pods are too many; ask for at most 1000000",
+        &format!(
+            "demand: 4000000000 are more than the {MAX_ITEMS} that one problem may have: correct the count, or divide it"
+        ),
     );
     check(
         "{profile: 1g.6gb, count: many}",
@@ -117,6 +120,24 @@ fn a_cluster_that_cannot_be_meant_is_refused() {
         "gpus[1].model: A30-24GB is not the model of gpus[0] on the same node, A100-40GB; a node has GPUs of one model",
     );
     check("- {node: '', index: 0, model: A100-40GB}", "gpus[0].node: \"\" is empty; write the node's name");
+    let no_name = "is not a DNS-1123 name; write lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit";
+    check(
+        "- {node: \"n0\\nversion: v2 # ; reboot\", index: 0, model: A100-40GB}",
+        &format!("gpus[0].node: \"n0\\nversion: v2 # ; reboot\" {no_name}"),
+    );
+    check("- {node: N0, index: 0, model: A100-40GB}", &format!("gpus[0].node: \"N0\" {no_name}"));
+    check(
+        "- {node: n0, index: 0, model: A100-40GB, changeCost: {node: 1000001}}",
+        "gpus[0].changeCost.node: 1000001 slice-seconds are too many; write at most 1000000",
+    );
+    check(
+        "- {node: n0, index: 0, model: A100-40GB}\nchangeCost: {instance: 4294967295}",
+        "changeCost.instance: 4294967295 slice-seconds are too many; write at most 1000000",
+    );
+    check(
+        "- {node: n0, index: 0, model: A100-40GB}\nactuator: nvml",
+        "actuator: \"nvml\" is not known; write agent or mig-manager",
+    );
     check(
         "- {node: n0, index: -1, model: A100-40GB}",
         "gpus[0].index: -1 is not a whole number from 0 to 65535",
@@ -137,6 +158,44 @@ fn a_cluster_that_cannot_be_meant_is_refused() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_meant_is_refused() {
+    let check = |gpus: [&str; 2], expected: &str| {
+        let gpu = |node: usize| {
+            format!("- {{node: n{node}, index: 0, model: A100-40GB, instances: [{}]}}\n", gpus[node])
+        };
+        check_document(&with_gpus(&(gpu(0) + &gpu(1))), expected);
+    };
+    let first = |pod: &str| format!("{{profile: 1g.5gb, start: 0, pod: {pod}}}");
+    check([&first("llm"), ""], "gpus[0].instances[0].pod: \"llm\" has no namespace; write namespace/name");
+    check(
+        [&first("a.b/llm"), ""],
+        "gpus[0].instances[0].pod: \"a.b\" is not a DNS-1123 label; write up to 63 lower-case letters, digits and '-', beginning and ending with a letter or digit",
+    );
+    check(
+        [&first("'ai/x/y'"), ""],
+        "gpus[0].instances[0].pod: \"x/y\" is not a DNS-1123 name; write lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit",
+    );
+    check(
+        ["{profile: 1g.5gb, start: 0, pod: ai/a, movable: true, moveCost: 1000001}", ""],
+        "gpus[0].instances[0].moveCost: 1000001 slice-seconds are too many; write at most 1000000",
+    );
+    check(
+        [&first("ai/a"), &first("ai/a")],
+        "gpus[1].instances[0].pod: \"ai/a\" holds gpus[0].instances[0] on node n0, and a pod runs on one node; correct the name",
+    );
+    let two = |movable: &str| {
+        format!("{}, {{profile: 1g.5gb, start: 1, pod: ai/a, movable: {movable}}}", first("ai/a"))
+    };
+    check(
+        [&two("true"), ""],
+        "gpus[0].instances[1].pod: \"ai/a\" holds gpus[0].instances[0], too, and a pod with several instances is not moved; remove `movable` from both",
+    );
+    // One that stays where it is may have as many as it asked for.
+    let gpu = format!("- {{node: n0, index: 0, model: A100-40GB, instances: [{}]}}", two("false"));
+    assert_eq!(packed(&[], &with_gpus(&gpu))["summary"]["placed"], 1);
+}
+
+#[test]
 fn what_is_no_document_is_refused() {
     check_document("", "is empty; `mig-scheduler pack --help` shows one");
     check_document("[1, 2]", "is not a mapping; begin with `demand:`");
@@ -154,8 +213,16 @@ fn what_is_no_document_is_refused() {
 fn wrong_usage_is_refused() {
     let document = "demand: [{profile: 1g.5gb}]";
     check_refused(&["--gpus", "3"], document, "--model <MODEL>");
-    check_refused(&["--model", "A100-40GB", "--gpus", "0"], document, "0 is not in 1..=1000000");
-    check_refused(&["--model", "A100-40GB", "--gpus", "-4"], document, "-4 is not in 1..=1000000");
+    check_refused(
+        &["--model", "A100-40GB", "--gpus", "0"],
+        document,
+        &format!("0 is not in 1..={MAX_ITEMS}"),
+    );
+    check_refused(
+        &["--model", "A100-40GB", "--gpus", "-4"],
+        document,
+        &format!("-4 is not in 1..={MAX_ITEMS}"),
+    );
     check_refused(&["--model", "A101"], document, "unknown GPU model `A101`: known are A100-40GB");
     check_refused(&["--json", "--mig-parted"], document, "cannot be used with");
     check_refused(&["--model", "A30-24GB"], CLUSTER, "stdin: gpus: lists GPUs, and so does the command line");
@@ -323,6 +390,134 @@ gpus: [{node: n0, index: 0, model: A100-40GB, fixed: true, instances: [{profile:
     assert_eq!((&answer["summary"]["placed"], &answer["steps"]), (&json!(1), &json!([])));
 }
 
+/// mig-manager destroys all instances of a GPU whose counts change: the same demand as above is met by empty GPUs alone.
+#[test]
+fn with_mig_manager_no_gpu_that_holds_a_pod_is_cut_anew() {
+    let document = format!("actuator: mig-manager\n{CLUSTER}");
+    let answer = packed(&[], &document);
+    assert_eq!((&answer["summary"]["placed"], &answer["steps"]), (&json!(0), &json!([])), "{answer:#}");
+    let empty = "  - {node: n1, index: 0, model: A100-40GB, instances: [{profile: 1g.5gb, start: 6}]}\n";
+    let answer = packed(&[], &(document + empty));
+    assert_eq!(answer["summary"]["placed"], 2, "{answer:#}");
+    assert_eq!(answer["migManager"], json!([{"node": "n1", "index": 0, "pods": []}]));
+    // Eight slices of one GPU for a hundred seconds.
+    assert_eq!(answer["summary"]["disruption"], 800);
+}
+
+/// A pod that moved before the layout changed would lose its instance.
+#[test]
+fn with_mig_manager_layouts_change_before_pods_move() {
+    let gpu = |node: &str, instance: &str| {
+        format!(
+            "  - {{node: {node}, index: 0, model: A30-24GB, instances: [{{profile: 1g.6gb, start: 0{instance}}}]}}\n"
+        )
+    };
+    let pod = |name: &str| format!(", pod: ai/{name}, movable: true, moveCost: 0");
+    let gpus = gpu("n0", &pod("a")) + &gpu("n1", &pod("b")) + &gpu("n2", "");
+    let answer = packed(&[], &format!("actuator: mig-manager\nlimits: {{consolidate: true}}\ngpus:\n{gpus}"));
+    let actions = |steps: &str| -> Vec<String> {
+        answer[steps]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| step["action"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(answer["summary"]["gpusUsed"], 1, "{answer:#}");
+    assert_eq!(
+        (actions("steps"), actions("undo")),
+        (
+            vec!["create".to_owned(), "move".to_owned(), "move".to_owned()],
+            vec!["move".to_owned(), "move".to_owned(), "destroy".to_owned()],
+        )
+    );
+}
+
+/// What would destroy running pods' instances is not written, whoever the document says acts.
+#[test]
+fn a_mig_parted_configuration_leaves_gpus_with_pods_alone() {
+    let (code, out, err) = pack(&["--mig-parted"], CLUSTER);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let document: Value = serde_yaml::from_str(&out).unwrap();
+    let specs = document["mig-configs"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(
+        *specs,
+        json!([
+            {"devices": [0], "mig-enabled": true, "mig-devices": {"2g.10gb": 1, "3g.20gb": 1}},
+            {"devices": [1], "mig-enabled": true, "mig-devices": {"1g.5gb": 2}},
+        ])
+    );
+    check_refused(
+        &["--mig-parted"],
+        &format!("actuator: agent\n{CLUSTER}"),
+        "stdin: actuator: agent reads no mig-parted configuration; write mig-manager or nothing here, or call pack without --mig-parted",
+    );
+    let (_, text, _) = pack(&[], CLUSTER);
+    assert!(text.contains("running pods stop:") && text.contains("`actuator: mig-manager`"), "{text}");
+}
+
+/// The parts of the objective and the measures are counted from the same layouts.
+#[test]
+fn fragmentation_is_told_with_its_bound_and_by_published_measures() {
+    let document = "
+demand: []
+recentDemand: [{profile: 3g.20gb, count: 2}, {profile: 1g.5gb, count: 1}]
+gpus:
+  - node: n0
+    index: 0
+    model: A100-40GB
+    instances: [{profile: 1g.5gb, start: 0, pod: ai/a}, {profile: 1g.5gb, start: 4, pod: ai/b}]";
+    let answer = packed(&[], document);
+    let (summary, measured) = (&answer["summary"], &answer["fragmentation"][0]);
+    assert_eq!(summary["fragmentation"], summary["fragmentationBound"], "{answer:#}");
+    assert_eq!(summary["fragmentation"], measured["demandWeighted"]);
+    assert_eq!(summary["disruptionBound"], 0);
+    let told: Vec<_> = ["model", "gpus", "slices", "free", "stranded"]
+        .into_iter()
+        .map(|name| measured[name].clone())
+        .collect();
+    assert_eq!(told, [json!("A100-40GB"), json!(1), json!(8), json!(6), json!(0)]);
+    assert_eq!(measured["physicalShare"], 0.5);
+    assert_eq!(measured["blocked"], json!(["3g.20gb", "4g.20gb"]));
+    let (_, text, _) = pack(&[], document);
+    assert!(text.contains("Blocked        enough slices are free for one more"), "{text}");
+}
+
+#[test]
+fn the_order_of_recent_demand_makes_no_difference() {
+    let profiles = ["4g.20gb", "1g.5gb", "3g.20gb", "2g.10gb"];
+    let answer = |order: [usize; 4]| {
+        let recent = order.map(|at| format!("{{profile: {}, count: 100000}}", profiles[at])).join(", ");
+        packed(
+            &[],
+            &format!("recentDemand: [{recent}]\n{}", with_gpus("- {node: n0, index: 0, model: A100-40GB}")),
+        )
+    };
+    assert_eq!(answer([0, 1, 2, 3]), answer([3, 2, 1, 0]));
+}
+
+#[test]
+fn no_demand_needs_no_gpu() {
+    for arguments in [&["--model", "A100-40GB"][..], &["--model", "A100-40GB", "--gpus", "3"]] {
+        let (code, out, err) = pack(arguments, "demand: [{profile: 1g.5gb, count: 0}]");
+        assert_eq!(
+            (code, out.as_str(), err.as_str()),
+            (0, "No GPU is needed: the demand names no pod.\n", "")
+        );
+    }
+}
+
+#[test]
+fn priorities_are_told_one_by_one() {
+    let demand = "{profile: 4g.24gb, priority: 2}, {profile: 1g.6gb, count: 4, priority: 1}";
+    let summary = &packed(&[], &with_demand(demand))["summary"];
+    let expected = json!([
+        {"priority": 2, "pods": 1, "placed": 1, "bound": 1},
+        {"priority": 1, "pods": 4, "placed": 0, "bound": 0},
+    ]);
+    assert_eq!((&summary["priorities"], &summary["gap"]), (&expected, &json!(0.0)), "{summary:#}");
+}
+
 #[test]
 fn json_and_yaml_are_read_alike() {
     let value: Value = serde_yaml::from_str(CLUSTER).unwrap();
@@ -345,7 +540,7 @@ fn the_schema_names_every_field() {
     assert_eq!(code, 0);
     let schema: Value = serde_json::from_str(&out).unwrap();
     let fields: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, ["changeCost", "demand", "gpus", "limits", "recentDemand"]);
+    assert_eq!(fields, ["actuator", "changeCost", "demand", "gpus", "limits", "recentDemand"]);
     assert_eq!(schema["additionalProperties"], false);
 }
 

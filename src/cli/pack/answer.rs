@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::input::{GpuName, Task};
+use super::input::{GpuName, Purpose, Task};
+use super::measured::{Fragmentation, fragmentation};
+use super::wire::Actuator;
 use crate::mig::{Layout, Placement, Step};
+use crate::solver::fragmentation::WHOLE;
 use crate::solver::packing::{Holder, Plan, Reason};
 use crate::solver::transition::{
     Action, GpuChange, PodMove, Site, Transition, TransitionError, Weights, plan, torn_down,
@@ -22,6 +25,8 @@ pub(super) struct Answer {
     pub gpus: Vec<Gpu>,
     pub unplaced: Vec<Unplaced>,
     pub excluded: Vec<Excluded>,
+    /// By model, of the GPUs under `gpus`: how scattered their free slices are then.
+    pub fragmentation: Vec<Fragmentation>,
     /// In the order in which they must be done.
     pub steps: Vec<Change>,
     /// The steps that lead back.
@@ -31,27 +36,47 @@ pub(super) struct Answer {
 }
 
 /// What was reached, beside what can be reached at most.
+///
+/// The parts are optimised in their order: pods by priority, GPUs, disruption, fragmentation. A bound holds for all plans that are
+/// as good as the bounds of the parts before it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
     /// Pods asked for.
     pub pods: u64,
-    /// Pods placed, and the most that any plan could place.
     pub placed: u64,
-    pub placed_bound: u64,
+    /// The same by priority, highest first.
+    pub priorities: Vec<Priority>,
     /// GPUs in planning.
     pub gpus: usize,
-    /// GPUs in use, and the fewest on which as many pods could be placed.
+    /// GPUs in use, and the fewest.
     pub gpus_used: u64,
     pub gpus_bound: u64,
-    /// How far the answer may be from the best, as a share of the first of the two that is not proven.
+    /// How far the answer may be from the best, as a share of the first priority that is not proven, else of the GPUs.
     pub gap: f64,
     /// Whether everything that was optimised is proven to be the best.
     pub optimal: bool,
     pub pods_moved: usize,
     pub gpus_changed: usize,
-    /// Capacity lost by moves and changes, in slice-seconds.
+    /// Capacity lost by moves and changes, in slice-seconds, and the least.
     pub disruption: u64,
+    pub disruption_bound: u64,
+    /// Free slices of all GPUs in planning that a pod of the recent demand could not use, on average over that demand, and the
+    /// least.
+    pub fragmentation: f64,
+    pub fragmentation_bound: f64,
+}
+
+/// The demand of one priority.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Priority {
+    pub priority: i32,
+    /// Pods asked for.
+    pub pods: u64,
+    /// Pods placed, and the most of any plan that serves every higher priority as well as its bound says.
+    pub placed: u64,
+    pub bound: u64,
 }
 
 /// One GPU as it shall be.
@@ -143,6 +168,13 @@ pub(super) enum Change {
     Bind { pod: String, to: Place },
 }
 
+impl Change {
+    /// Whether it changes a layout; the others are about pods.
+    pub fn is_of_layout(&self) -> bool {
+        matches!(self, Change::Destroy { .. } | Change::Create { .. })
+    }
+}
+
 /// A GPU that mig-manager destroys all instances of.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -159,12 +191,23 @@ pub(super) fn answer(task: &Task, plan: &Plan) -> Result<Answer, TransitionError
     let (changes, transition) = transition(task, plan, &excluded)?;
     let pods = Pods::new(task, plan);
     let shown = |gpu: &usize| {
-        !(excluded.contains(gpu) || task.as_needed && plan.layouts[*gpu].placements().is_empty())
+        !(excluded.contains(gpu)
+            || task.purpose == Purpose::Count && plan.layouts[*gpu].placements().is_empty())
     };
     let name = |gpu: usize| (task.names[gpu].node.clone(), task.names[gpu].index);
+    let gpus = gpus(task, plan, (0..plan.layouts.len()).filter(shown));
+    let (mut steps, mut undo) =
+        (pods.changes(transition.steps(), false), pods.changes(&transition.inverse(), true));
+    if task.actuator == Actuator::MigManager {
+        // It would destroy an instance into which a pod has moved: all layouts first, and last on the way back. No layout
+        // waits for a pod, since GPUs that hold one keep theirs.
+        steps.sort_by_key(|step| !step.is_of_layout());
+        undo.sort_by_key(Change::is_of_layout);
+    }
     Ok(Answer {
         summary: summary(task, plan),
-        gpus: gpus(task, plan, (0..plan.layouts.len()).filter(shown)),
+        fragmentation: fragmentation(&gpus, &task.problem.mix),
+        gpus,
         unplaced: plan.unplaced.iter().map(|unplaced| self::unplaced(task, unplaced)).collect(),
         excluded: (plan.excluded.iter())
             .map(|excluded| {
@@ -172,8 +215,8 @@ pub(super) fn answer(task: &Task, plan: &Plan) -> Result<Answer, TransitionError
                 Excluded { node, index, reason: excluded.error.to_string() }
             })
             .collect(),
-        steps: pods.changes(transition.steps(), false),
-        undo: pods.changes(&transition.inverse(), true),
+        steps,
+        undo,
         mig_manager: (torn_down(&changes).into_iter())
             .map(|down| {
                 let (node, index) = name(down.gpu);
@@ -185,10 +228,23 @@ pub(super) fn answer(task: &Task, plan: &Plan) -> Result<Answer, TransitionError
 }
 
 fn summary(task: &Task, plan: &Plan) -> Summary {
+    let slices = |parts: u64| parts as f64 / WHOLE as f64;
+    let pods = |priority: Option<i32>| -> u64 {
+        let demand = task.problem.demand.iter();
+        let of = demand.filter(|demand| priority.is_none_or(|priority| demand.priority == priority));
+        of.map(|demand| u64::from(demand.count)).sum()
+    };
+    let reached = plan.score.placed.iter().zip(&plan.bound.placed);
+    let priorities = plan.priorities.iter().zip(reached).map(|(&priority, (&placed, &bound))| Priority {
+        priority,
+        pods: pods(Some(priority)),
+        placed,
+        bound,
+    });
     Summary {
-        pods: task.problem.demand.iter().map(|demand| u64::from(demand.count)).sum(),
+        pods: pods(None),
         placed: plan.score.placed.iter().sum(),
-        placed_bound: plan.bound.placed.iter().sum(),
+        priorities: priorities.collect(),
         gpus: plan.layouts.len() - plan.excluded.len(),
         gpus_used: plan.score.gpus,
         gpus_bound: plan.bound.gpus,
@@ -197,6 +253,9 @@ fn summary(task: &Task, plan: &Plan) -> Summary {
         pods_moved: plan.moves.len(),
         gpus_changed: plan.changed.iter().filter(|changed| **changed).count(),
         disruption: plan.score.disruption,
+        disruption_bound: plan.bound.disruption,
+        fragmentation: slices(plan.score.fragmentation),
+        fragmentation_bound: slices(plan.bound.fragmentation),
     }
 }
 

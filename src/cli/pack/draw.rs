@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::answer::{Gpu, Use};
+use super::words::{number, plural};
 
 /// A drawing needs at least this many columns: a margin, and four for each of twelve slices.
 pub(super) const NARROWEST: usize = MARGIN + 4 * 12 + 1;
@@ -57,8 +58,9 @@ pub(super) fn draw(gpus: &[Gpu], width: usize, rows: usize) -> Vec<String> {
         }
         let hidden: usize = all[shown..].iter().map(|row| row.gpus.len()).sum();
         if hidden > 0 {
-            let rest = all.len() - shown;
-            lines.push(format!("{:MARGIN$} {rest} more layouts on {hidden} GPUs; --json lists them", ""));
+            let rest = if all.len() - shown == 1 { "layout" } else { "layouts" };
+            let (more, gpus) = (number((all.len() - shown) as u64), plural(hidden, "GPU"));
+            lines.push(format!("{:MARGIN$} {more} more {rest} on {gpus}; --json lists them", ""));
         }
     }
     lines
@@ -206,6 +208,21 @@ A100-40GB       0     1     2     3     4     5     6     7
             (0..12).map(|at| format!("gpu-node-{at}/0 A30-24GB 4 4g.24gb@0:4*")).collect();
         let mut gpus: Vec<&str> = gpus.iter().map(String::as_str).collect();
         gpus.extend(["b/0 A30-24GB 4", "b/1 A30-24GB 4 1g.6gb@0:1", "c/0 A100-40GB 8"]);
+        check(
+            &gpus,
+            70,
+            3,
+            "
+A100-40GB       0     1     2     3     4     5     6     7
+            x1 |     |     |     |     |     |     |     |     |
+                c/0
+A30-24GB        0         1         2         3
+           x12 |4g.24gb *                              |
+                gpu-node-0/0 gpu-node-1/0 gpu-node-2/0 and 9 more
+            x1 |1g.6gb   |         |         |         |
+                b/1
+                1 more layout on 1 GPU; --json lists them",
+        );
         check(
             &gpus,
             70,

@@ -1,12 +1,13 @@
 //! The plan as a mig-parted configuration, one entry for each layout that a node can have.
 //!
 //! Invariant: a node is configured as a whole or not at all: a document that leaves one of its GPUs out would never count as
-//! applied, and one that guesses would destroy instances.
+//! applied, and one that guesses would destroy instances. No GPU that holds a pod is cut anew: mig-manager would destroy all of its
+//! instances, so that the task keeps such GPUs as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::input::Task;
+use super::input::{Purpose, Task};
 use crate::config::yaml;
 use crate::mig::Counts;
 use crate::mig::parted::{NodeConfig, PartedDocument};
@@ -22,7 +23,8 @@ pub(super) fn document(task: &Task, plan: &Plan) -> anyhow::Result<String> {
     let (mut configs, mut by_name, mut refused) =
         (Vec::new(), BTreeMap::<String, Vec<&str>>::new(), Vec::new());
     for (node, mut gpus) in nodes {
-        if task.as_needed && gpus.iter().all(|&gpu| plan.layouts[gpu].placements().is_empty()) {
+        if task.purpose == Purpose::Count && gpus.iter().all(|&gpu| plan.layouts[gpu].placements().is_empty())
+        {
             continue;
         }
         gpus.sort_by_key(|&gpu| task.names[gpu].index);

@@ -7,21 +7,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::{Answer, Change, Place, Summary};
 use super::draw::{LEGEND, draw};
+use super::input::Purpose;
+use super::measured::Fragmentation;
+use super::words::{hanging, number, plural, wrapped};
 
 /// Most rows of a drawing and most entries of any other list.
 const LIST: usize = 20;
 
-/// The whole text, at most `width` columns wide; `changes` are of interest where the GPUs exist.
-pub(super) fn render(answer: &Answer, width: usize, changes: bool) -> String {
-    let mut lines = summary(&answer.summary, changes);
-    section(&mut lines, "Left out of planning", excluded(answer));
-    section(&mut lines, "Not placed", unplaced(answer));
+/// Columns before what a line of the summary says.
+const LABEL: usize = 15;
+
+/// The whole text, at most `width` columns wide.
+pub(super) fn render(answer: &Answer, width: usize, purpose: Purpose) -> String {
+    if answer.summary.pods == 0 && purpose != Purpose::Change {
+        return "No GPU is needed: the demand names no pod.\n".to_owned();
+    }
+    let mut lines = summary(&answer.summary, purpose, width);
+    lines.extend(scattered(answer, purpose, width));
+    section(&mut lines, "Left out of planning", excluded(answer, width));
+    section(&mut lines, "Not placed", unplaced(answer, width));
     if !answer.gpus.is_empty() {
         section(&mut lines, "Layouts", draw(&answer.gpus, width, LIST));
         lines.push(String::new());
         lines.extend(wrapped("", LEGEND, width));
     }
-    if changes {
+    if purpose == Purpose::Change {
         section(&mut lines, "Steps", steps(answer, width));
         section(&mut lines, "With mig-manager", mig_manager(answer, width));
     }
@@ -37,52 +47,112 @@ fn section(lines: &mut Vec<String>, title: &str, body: Vec<String>) {
     }
 }
 
-fn summary(summary: &Summary, changes: bool) -> Vec<String> {
-    let proof = |reached: u64, bound: u64, limit: String| match reached == bound {
-        true => "proven to be the best".to_owned(),
-        false => format!("{limit}; gap {:.2} %", 100.0 * summary.gap),
+fn summary(summary: &Summary, purpose: Purpose, width: usize) -> Vec<String> {
+    let line = |label: &str, text: String| {
+        hanging(&format!("{label:LABEL$}"), &" ".repeat(LABEL), &text, width).join("\n")
     };
-    let (placed, gpus) = (summary.placed, summary.gpus_used);
-    let placed_limit = format!("no plan places more than {}", number(summary.placed_bound));
-    let gpus_limit = format!("no plan uses fewer than {}", number(summary.gpus_bound));
-    let mut lines = vec![format!(
-        "Pods placed    {} of {}, {}",
-        number(placed),
-        number(summary.pods),
-        proof(placed, summary.placed_bound, placed_limit)
-    )];
-    let used = format!("GPUs in use    {} of {}", number(gpus), number(summary.gpus as u64));
-    lines.push(match placed == summary.placed_bound {
-        true => format!("{used}, {}", proof(gpus, summary.gpus_bound, gpus_limit)),
-        false => used,
-    });
-    if !changes {
-        return lines;
+    let placed = format!("{} of {}", number(summary.placed), number(summary.pods));
+    let mut lines = vec![line("Pods placed", format!("{placed}, {}", placed_proof(summary)))];
+    let all_placed = summary.priorities.iter().all(|priority| priority.placed == priority.bound);
+    let used = number(summary.gpus_used);
+    let (label, used) = match purpose {
+        Purpose::Count => ("GPUs needed", used),
+        Purpose::Change | Purpose::Fit => {
+            ("GPUs in use", format!("{used} of {}", number(summary.gpus as u64)))
+        }
+    };
+    let few = summary.gpus_used == summary.gpus_bound;
+    let limit = format!(", no plan uses fewer than {}; {}", number(summary.gpus_bound), gap(summary));
+    lines.push(line(label, used + &proof(all_placed, few, limit)));
+    if purpose == Purpose::Change {
+        let lost = format!(
+            "{}, {} moved, {} slice-seconds lost",
+            plural(summary.gpus_changed, "GPU"),
+            plural(summary.pods_moved, "running pod"),
+            number(summary.disruption)
+        );
+        let least = summary.disruption == summary.disruption_bound;
+        let limit = format!(
+            ", no plan as good as this one so far loses fewer than {}",
+            number(summary.disruption_bound)
+        );
+        lines.push(line("Changes", lost + &proof(all_placed && few, least, limit)));
     }
-    lines.push(format!(
-        "Changes        {}, {} moved, {} slice-seconds lost",
-        plural(summary.gpus_changed, "GPU"),
-        plural(summary.pods_moved, "running pod"),
-        number(summary.disruption)
-    ));
     lines
 }
 
-fn excluded(answer: &Answer) -> Vec<String> {
+/// What is known about pods placed. A priority's limit means something where those above it are at theirs.
+fn placed_proof(summary: &Summary) -> String {
+    let Some(at) = summary.priorities.iter().position(|priority| priority.placed != priority.bound) else {
+        return "proven to be the best".to_owned();
+    };
+    let limited = &summary.priorities[at];
+    let plan = if at == 0 { "no plan" } else { "no plan that serves the higher priorities as well" };
+    let which = match summary.priorities.len() {
+        1 => String::new(),
+        _ => format!(" of priority {}", limited.priority),
+    };
+    format!("{plan} places more than {}{which}; {}", number(limited.bound), gap(summary))
+}
+
+/// What is known about a part: `limit` where it is not proven, and nothing where a part before it is not.
+fn proof(before: bool, proven: bool, limit: String) -> String {
+    match (before, proven) {
+        (false, _) => String::new(),
+        (true, true) => ", proven to be the best".to_owned(),
+        (true, false) => limit,
+    }
+}
+
+fn gap(summary: &Summary) -> String {
+    format!("gap {:.2} %", 100.0 * summary.gap)
+}
+
+/// What the free slices are still good for.
+fn scattered(answer: &Answer, purpose: Purpose, width: usize) -> Vec<String> {
+    let (indent, summary) = (" ".repeat(LABEL), &answer.summary);
+    let free: u64 = answer.fragmentation.iter().map(|model| model.free).sum();
+    if purpose == Purpose::Count || free == 0 {
+        return Vec::new();
+    }
+    let stranded: u64 = answer.fragmentation.iter().map(|model| model.stranded).sum();
+    let text = format!(
+        "{:.1} of {} free slices are of no use to the recent demand{}; {} stay empty whatever comes",
+        summary.fragmentation,
+        number(free),
+        if summary.optimal { ", proven to be the least" } else { "" },
+        number(stranded)
+    );
+    let mut lines = hanging(&format!("{:LABEL$}", "Fragmentation"), &indent, &text, width);
+    let blocked = |model: &Fragmentation| format!("{} ({})", model.blocked.join(" "), model.model);
+    let blocked: Vec<_> =
+        answer.fragmentation.iter().filter(|model| !model.blocked.is_empty()).map(blocked).collect();
+    if !blocked.is_empty() {
+        let text =
+            format!("enough slices are free for one more, and no GPU has room: {}", blocked.join(", "));
+        lines.extend(hanging(&format!("{:LABEL$}", "Blocked"), &indent, &text, width));
+    }
+    lines
+}
+
+fn excluded(answer: &Answer, width: usize) -> Vec<String> {
     let line = |excluded: &super::answer::Excluded| {
-        format!("  {}/{}: {}", excluded.node, excluded.index, excluded.reason)
+        let text = format!("{}/{}: {}", excluded.node, excluded.index, excluded.reason);
+        wrapped("  ", &text, width).join("\n")
     };
     limited(answer.excluded.iter().map(line), "GPU")
 }
 
-fn unplaced(answer: &Answer) -> Vec<String> {
+fn unplaced(answer: &Answer, width: usize) -> Vec<String> {
     let line = |unplaced: &super::answer::Unplaced| {
         let (count, profile) = (number(u64::from(unplaced.count)), &unplaced.profile);
         let priority = match unplaced.priority {
             0 => String::new(),
             priority => format!(" of priority {priority}"),
         };
-        format!("  {count} x {profile}{priority} (demand[{}]): {}", unplaced.demand, unplaced.reason)
+        let text =
+            format!("{count} x {profile}{priority} (demand[{}]): {}", unplaced.demand, unplaced.reason);
+        wrapped("  ", &text, width).join("\n")
     };
     limited(answer.unplaced.iter().map(line), "entry")
 }
@@ -127,8 +197,7 @@ fn steps(answer: &Answer, width: usize) -> Vec<String> {
 
 /// GPUs between or on which a pod moves.
 fn tied(steps: &[Change]) -> BTreeSet<(&str, u16)> {
-    let with_pods =
-        steps.iter().filter(|step| !matches!(step, Change::Create { .. } | Change::Destroy { .. }));
+    let with_pods = steps.iter().filter(|step| !step.is_of_layout());
     with_pods.flat_map(gpus_of).collect()
 }
 
@@ -170,17 +239,29 @@ fn mig_manager(answer: &Answer, width: usize) -> Vec<String> {
     let nodes: BTreeSet<&str> = answer.mig_manager.iter().map(|down| down.node.as_str()).collect();
     let pods: Vec<&str> =
         answer.mig_manager.iter().flat_map(|down| down.pods.iter().map(String::as_str)).collect();
+    let gpus = answer.mig_manager.len();
+    let lose = if gpus == 1 { "loses all its" } else { "lose all their" };
+    let stops = if pods.len() == 1 { "stops" } else { "stop" };
+    let stopped = |which: String| format!("{} {stops}{which}", plural(pods.len(), "running pod"));
     let text = format!(
-        "{} on {} lose all their instances before new ones are made, and {}.",
-        plural(answer.mig_manager.len(), "GPU"),
+        "{} on {} {lose} instances before new ones are made, and {}.",
+        plural(gpus, "GPU"),
         plural(nodes.len(), "node"),
         match pods.len() {
-            0 => "no running pod is on them".to_owned(),
-            some if some <= LIST => format!("{} with them: {}", plural(some, "running pod"), pods.join(" ")),
-            some => format!("{} with them; --json lists them", plural(some, "running pod")),
+            0 => "no running pod stops".to_owned(),
+            some if some <= LIST => stopped(format!(": {}", pods.join(" "))),
+            _ => stopped("; --json lists them".to_owned()),
         }
     );
-    wrapped("  ", &text, width)
+    let mut lines = wrapped("  ", &text, width);
+    if !pods.is_empty() {
+        lines.extend(wrapped(
+            "  ",
+            "A plan that stops none: `actuator: mig-manager` in the document.",
+            width,
+        ));
+    }
+    lines
 }
 
 /// At most [`LIST`] lines, and one that counts the rest.
@@ -195,68 +276,87 @@ fn limited(lines: impl ExactSizeIterator<Item = String>, what: &str) -> Vec<Stri
     shown
 }
 
-/// Running text, every line after the first indented by two more.
-fn wrapped(indent: &str, text: &str, width: usize) -> Vec<String> {
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for word in text.split(' ') {
-        let margin = indent.len() + if lines.is_empty() { 0 } else { 2 };
-        if !line.is_empty() && margin + line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines.push(line);
-    let hang = |(at, line): (usize, &String)| format!("{indent}{}{line}", if at > 0 { "  " } else { "" });
-    lines.iter().enumerate().map(hang).collect()
-}
-
-/// `1 GPU`, `3 GPUs`, `2 entries`, `2 kinds of change`.
-fn plural(count: usize, noun: &str) -> String {
-    let many = match noun.split_once(' ') {
-        _ if noun == "entry" => "entries".to_owned(),
-        Some(("kind", rest)) => format!("kinds {rest}"),
-        _ => format!("{noun}s"),
-    };
-    format!("{} {}", number(count as u64), if count == 1 { noun } else { &many })
-}
-
-/// With commas between thousands.
-fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::pack::answer::Priority;
 
+    /// Priorities as (priority, pods, placed, bound).
+    fn reached(priorities: &[(i32, u64, u64, u64)], gpus: (u64, u64), gap: f64) -> Summary {
+        let priority = |&(priority, pods, placed, bound): &_| Priority { priority, pods, placed, bound };
+        Summary {
+            pods: priorities.iter().map(|priority| priority.1).sum(),
+            placed: priorities.iter().map(|priority| priority.2).sum(),
+            priorities: priorities.iter().map(priority).collect(),
+            gpus: 4,
+            gpus_used: gpus.0,
+            gpus_bound: gpus.1,
+            gap,
+            optimal: false,
+            pods_moved: 0,
+            gpus_changed: 1,
+            disruption: 8,
+            disruption_bound: 0,
+            fragmentation: 0.0,
+            fragmentation_bound: 0.0,
+        }
+    }
+
+    #[track_caller]
+    fn check(reached: &Summary, purpose: Purpose, expected: &[&str]) {
+        assert_eq!(summary(reached, purpose, 200), expected);
+    }
+
+    /// One priority below its limit and another above its own make no proof of each other.
     #[test]
-    fn numbers_and_nouns_read_well() {
-        assert_eq!(
-            (number(0), number(999), number(1_234_567)),
-            ("0".into(), "999".into(), "1,234,567".into())
+    fn what_is_proven_is_proven_priority_by_priority() {
+        let lost = reached(&[(2, 4, 3, 4), (1, 5, 2, 1)], (1, 1), 0.25);
+        check(
+            &lost,
+            Purpose::Change,
+            &[
+                "Pods placed    5 of 9, no plan places more than 4 of priority 2; gap 25.00 %",
+                "GPUs in use    1 of 4",
+                "Changes        1 GPU, 0 running pods moved, 8 slice-seconds lost",
+            ],
         );
-        assert_eq!((plural(1, "GPU"), plural(2_000, "GPU")), ("1 GPU".into(), "2,000 GPUs".into()));
-        assert_eq!(
-            (plural(2, "entry"), plural(2, "kind of change")),
-            ("2 entries".into(), "2 kinds of change".into())
+        check(
+            &reached(&[(2, 4, 4, 4), (1, 5, 1, 2)], (1, 1), 0.5),
+            Purpose::Fit,
+            &[
+                "Pods placed    5 of 9, no plan that serves the higher priorities as well places more than 2 of priority 1; \
+                 gap 50.00 %",
+                "GPUs in use    1 of 4",
+            ],
+        );
+        check(
+            &reached(&[(0, 9, 4, 5)], (1, 1), 0.2),
+            Purpose::Count,
+            &["Pods placed    4 of 9, no plan places more than 5; gap 20.00 %", "GPUs needed    1"],
         );
     }
 
     #[test]
-    fn running_text_is_wrapped() {
-        assert_eq!(wrapped("  ", "aa bb cc dd", 9), ["  aa bb", "    cc dd"]);
-        assert_eq!(wrapped("", "a-word-too-long b", 4), ["a-word-too-long", "  b"]);
+    fn a_part_is_proven_only_after_those_before_it() {
+        check(
+            &reached(&[(0, 9, 9, 9)], (2, 2), 0.0),
+            Purpose::Change,
+            &[
+                "Pods placed    9 of 9, proven to be the best",
+                "GPUs in use    2 of 4, proven to be the best",
+                "Changes        1 GPU, 0 running pods moved, 8 slice-seconds lost, no plan as good as this one so far loses \
+                 fewer than 0",
+            ],
+        );
+        check(
+            &reached(&[(0, 9, 9, 9)], (3, 2), 0.5),
+            Purpose::Change,
+            &[
+                "Pods placed    9 of 9, proven to be the best",
+                "GPUs in use    3 of 4, no plan uses fewer than 2; gap 50.00 %",
+                "Changes        1 GPU, 0 running pods moved, 8 slice-seconds lost",
+            ],
+        );
     }
 
     #[test]

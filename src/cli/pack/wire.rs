@@ -27,10 +27,25 @@ pub(super) struct PackRequest {
     /// What was asked for lately: between equally good layouts, the one that leaves more room for this wins. Left out: the
     /// demand itself.
     pub recent_demand: Vec<RecentDemand>,
-    /// What changing a layout costs, for every GPU that does not say otherwise.
-    pub change_cost: ChangeCost,
+    /// Who is to change the layouts, which decides what may change. Left out: agent, and with --mig-parted mig-manager.
+    #[schemars(with = "Actuator")]
+    pub actuator: Option<Actuator>,
+    /// What changing a layout costs, for every GPU that does not say otherwise. Left out: what the actuator usually costs.
+    #[schemars(with = "ChangeCost")]
+    pub change_cost: Option<ChangeCost>,
     /// How far the plan may go.
     pub limits: Limits,
+}
+
+/// Who changes layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Actuator {
+    /// The node agent: it creates and destroys single free instances while the others run.
+    Agent,
+    /// NVIDIA's mig-manager: it destroys all instances of a GPU before it makes new ones. A GPU that holds any pod, movable or
+    /// not, therefore keeps its layout.
+    MigManager,
 }
 
 /// Pods that want one instance each.
@@ -62,7 +77,7 @@ pub(super) struct RecentDemand {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Gpu {
-    /// The node's name.
+    /// The node's name in Kubernetes.
     pub node: String,
     /// The GPU's NVML index on its node, as nvidia-smi numbers them.
     pub index: u16,
@@ -88,19 +103,20 @@ pub(super) struct Instance {
     pub profile: String,
     /// The memory slice at which it starts.
     pub start: u8,
-    /// The pod that holds it, as namespace/name. Left out: it is free.
+    /// The pod that holds it, as namespace/name. Left out: it is free. A pod that is not movable may hold several instances of
+    /// one node.
     #[serde(default)]
     #[schemars(with = "String")]
     pub pod: Option<String>,
     /// True: the pod may be moved to another instance of the same profile.
     #[serde(default)]
     pub movable: bool,
-    /// Work lost by moving the pod, in slice-seconds.
+    /// Work lost by moving the pod, in slice-seconds, at most 1000000.
     #[serde(default = "move_cost")]
     pub move_cost: u32,
 }
 
-/// Capacity lost by changing layouts, in memory slices times seconds.
+/// Capacity lost by changing layouts, in memory slices times seconds, each at most 1000000.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct ChangeCost {

@@ -131,24 +131,24 @@ fn mean_wait(states: &LayoutStates, case: &Case, policy: Policy) -> f64 {
     waits.sum::<f64>() / 4.0
 }
 
-/// The published figures of the frame's model (lifetimes uniform, arrivals regular, six seeds), within what four other seeds
-/// differ from them by.
+/// What four seeds give in a short window, within a tenth: a change of the frame or of a rule that moves a baseline is seen. The
+/// frame is in whole numbers, so that the figures are the same on every machine.
 #[test]
 fn baselines_wait_as_they_are_known_to() {
     let states = states();
-    let check = |mix, load, policy: Policy, low: f64, high: f64| {
+    let check = |mix, load, policy: Policy, known: f64| {
         let found = mean_wait(&states, &case(mix, load, 100, 10, 20), policy);
-        assert!((low..high).contains(&found), "{mix:?} {load} {}: {found}", policy.name());
+        assert!((found / known - 1.0).abs() < 0.1, "{mix:?} {load} {}: {found}, not {known}", policy.name());
     };
     let greedy = Policy::Greedy;
-    check(Mix::Uniform, 0.95, greedy(Rule::FirstFit), 0.05, 0.11); // .077
-    check(Mix::Uniform, 0.95, greedy(Rule::BestFitLast), 0.04, 0.10); // .069
-    check(Mix::Uniform, 0.95, greedy(Rule::Mfi), 0.05, 0.12); // .084
-    check(Mix::Uniform, 0.95, Policy::Static, 0.09, 0.22); // .143
-    check(Mix::Uniform, 0.95, Policy::Repacked, 0.004, 0.03); // .018
-    check(Mix::Uniform, 0.90, greedy(Rule::FirstFit), 0.008, 0.035); // .023
-    check(Mix::Uniform, 0.90, Policy::Repacked, 0.0, 0.003); // .001
-    check(Mix::SkewSmall, 0.95, greedy(Rule::FirstFit), 0.03, 0.07); // .048
+    check(Mix::Uniform, 0.95, greedy(Rule::FirstFit), 0.0746);
+    check(Mix::Uniform, 0.95, greedy(Rule::BestFitLast), 0.0592);
+    check(Mix::Uniform, 0.95, greedy(Rule::Mfi), 0.0777);
+    check(Mix::Uniform, 0.95, Policy::Static, 0.1642);
+    check(Mix::Uniform, 0.95, Policy::Repacked, 0.0096);
+    check(Mix::Uniform, 0.90, greedy(Rule::FirstFit), 0.0187);
+    check(Mix::Uniform, 0.90, Policy::Repacked, 0.0009);
+    check(Mix::SkewSmall, 0.95, greedy(Rule::FirstFit), 0.0485);
 }
 
 #[test]

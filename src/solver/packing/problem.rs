@@ -143,17 +143,20 @@ impl Problem {
         if self.gpus.is_empty() {
             return Err(PackError::NoGpus);
         }
+        Problem::check_demand(&self.demand)?;
+        few_enough("gpus", self.gpus.len() as u64)
+    }
+
+    /// Refuses a demand that makes no sense whatever the GPUs are, so that it can be asked before they are made up.
+    pub fn check_demand(demand: &[Demand]) -> Result<(), PackError> {
         let known = |profile| MODELS.iter().any(|model| model.profile(profile).is_ok());
-        if let Some((at, demand)) = self.demand.iter().enumerate().find(|(_, demand)| !known(demand.profile))
-        {
+        if let Some((at, demand)) = demand.iter().enumerate().find(|(_, demand)| !known(demand.profile)) {
             return Err(PackError::UnknownProfile { at, profile: demand.profile });
         }
-        let pods = self.demand.iter().map(|demand| u64::from(demand.count)).sum();
-        for (field, count) in [("demand", pods), ("gpus", self.gpus.len() as u64)] {
-            if count > MAX_ITEMS {
-                return Err(PackError::TooMany { field, count });
-            }
-        }
-        Ok(())
+        few_enough("demand", demand.iter().map(|demand| u64::from(demand.count)).sum())
     }
+}
+
+fn few_enough(field: &'static str, count: u64) -> Result<(), PackError> {
+    if count > MAX_ITEMS { Err(PackError::TooMany { field, count }) } else { Ok(()) }
 }
