@@ -7,6 +7,7 @@ mod checker;
 mod cli;
 mod config;
 mod fractional;
+mod greedy_gap;
 mod manifests;
 mod mig_inputs;
 mod mig_tables;
