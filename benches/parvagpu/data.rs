@@ -11,6 +11,9 @@ use mig_scheduler::solver::services::{OperatingPoint, Service};
 /// The GPU on which everything was measured.
 pub const MODEL: &str = "A100-80GB";
 
+/// GPUs that each scenario may need at most: one less than published in the last two.
+pub const GPUS: [usize; 6] = [2, 3, 5, 7, 12, 15];
+
 /// The latency that a request may take of its objective: half of the objective passes while a batch fills, and a tenth of the
 /// rest is kept as a margin. It is the rule of the published configurator.
 const SHARE_OF_SLO: f64 = 0.45;

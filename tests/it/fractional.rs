@@ -4,6 +4,9 @@ use mig_scheduler::sim::fractional::{Rule, Typical, read, run};
 
 use crate::shared;
 
+/// As many as the published means are of.
+const SEEDS: u64 = 10;
+
 #[test]
 fn known_rules_allocate_what_is_published() {
     let Some(folder) = shared::path("traces/openb") else { return };
@@ -11,12 +14,11 @@ fn known_rules_allocate_what_is_published() {
     assert_eq!((trace.nodes.len(), trace.pods.len()), (1_213, 8_152));
     assert_eq!(trace.nodes.iter().map(|node| node.gpus.len()).sum::<usize>(), 6_212);
     let typical = Typical::new(&trace, 0.95, 1);
-    // Means of ten seeds; single seeds lie within half a per cent.
     for (rule, published) in [(Rule::BestFit, 93.08), (Rule::Fgd, 95.39)] {
-        let outcome = run(&trace, &typical, rule, 1.3, 1);
-        let found = 100.0 * outcome.allocation;
-        assert!((found - published).abs() < 0.6, "{}: {found} instead of {published}", rule.as_str());
-        assert!(outcome.allocation + outcome.fragmentation <= 1.0 + 1e-9);
+        let outcomes: Vec<_> = (0..SEEDS).map(|seed| run(&trace, &typical, rule, 1.3, seed)).collect();
+        let found = 100.0 * outcomes.iter().map(|outcome| outcome.allocation).sum::<f64>() / SEEDS as f64;
+        assert!((found - published).abs() < 0.3, "{}: {found} instead of {published}", rule.as_str());
+        assert!(outcomes.iter().all(|outcome| outcome.allocation + outcome.fragmentation <= 1.0 + 1e-9));
     }
 }
 

@@ -12,9 +12,6 @@ use crate::shared;
 #[path = "../../benches/parvagpu/data.rs"]
 mod data;
 
-/// GPUs that each scenario may need at most.
-const GPUS: [usize; 6] = [2, 3, 5, 7, 12, 15];
-
 /// Numbers of a file's lines by column; `None` where there is no number.
 fn numbers(path: &Path) -> Vec<Vec<Option<f64>>> {
     let text = fs::read_to_string(path).unwrap();
@@ -69,9 +66,9 @@ fn the_scenarios_need_no_more_gpus_than_is_possible() {
                 scenario.name
             );
         }
-        let most = GPUS[at].min(scenario.published);
+        let most = data::GPUS[at].min(scenario.published);
         assert!(sizing.gpus.len() <= most, "{}: {} GPUs", scenario.name, sizing.gpus.len());
         assert_eq!(sizing.gpus.len(), sizing.bound, "{}: not proven", scenario.name);
     }
-    assert_eq!(scenarios.len(), GPUS.len());
+    assert_eq!(scenarios.len(), data::GPUS.len());
 }
