@@ -17,28 +17,30 @@
 //!   the nodes that changed since without touching the others: snapshots and the cycle's rankings are kept that way.
 //! - Nodes keep their [`NodeIndex`] as long as they are known or still hold pods; a pod seen on an unknown node is counted
 //!   there and becomes visible with the node.
-//!
-//! - The affinity terms of all counted pods are indexed by namespace, so that what running pods want of a newcomer is found
-//!   without a look at any of them.
+//! - A *nominated* pod waits for a place that others have to leave. It counts nowhere; a pod that has to yield to it sees the
+//!   node with it ([`NodeInfo::seen_by`]).
+//! - The affinity terms of all counted and nominated pods are indexed by namespace, so that what they want of a newcomer is
+//!   found without a look at any of them.
 //!
 //! Bound: one entry per node, pod and namespace of the API server.
 
 mod node_info;
+mod nominations;
 mod snapshot;
 mod terms;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid};
+use crate::model::{DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid, Shunned};
 
 use terms::TermIndex;
 
-pub use node_info::{NodeInfo, Occupant};
+pub use node_info::{NodeInfo, Occupant, Supposed};
 pub use snapshot::Snapshot;
 
 /// Position of a node in the cache, stable while the node is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeIndex(u32);
 
 impl NodeIndex {
@@ -100,6 +102,10 @@ pub struct Cache {
     generation: Generation,
     known: usize,
     assumed: usize,
+    /// Where each pod is nominated that is not counted anywhere.
+    nominations: BTreeMap<PodUid, NodeIndex>,
+    /// Number of counted pods by priority.
+    priorities: BTreeMap<i32, usize>,
     terms: TermIndex,
     namespaces: BTreeMap<Arc<str>, Labels>,
     /// How often a namespace came, went or changed.
@@ -172,7 +178,7 @@ impl Cache {
         let namespace = &pod.id.namespace;
         let namespace_labels = || self.namespaces.get(namespace).cloned().unwrap_or_default();
         let terms = self.terms.concerning(namespace, namespace_labels, &pod.labels);
-        PodKind { spec: Arc::clone(&pod.spec), terms }
+        PodKind { spec: Arc::clone(&pod.spec), terms, priority: pod.priority, preempts: pod.preempts }
     }
 
     /// How often a term came to be held that no counted pod had held.
@@ -240,6 +246,9 @@ impl Cache {
             && self.nodes[at.as_usize()].holds_same(pod)
         {
             self.assumed -= usize::from(std::mem::take(&mut held.assumed));
+            if self.nodes[at.as_usize()].is_outdated(pod) {
+                Arc::make_mut(&mut self.nodes[at.as_usize()]).refresh(pod);
+            }
             return Arrival::default();
         }
         let known = self.placements_of(&pod.id.uid);
@@ -264,8 +273,29 @@ impl Cache {
         self.assumed -= usize::from(assumed);
         let pod = self.change(node).remove(uid)?;
         self.terms.remove(&pod.spec);
+        if let Some(count) = self.priorities.get_mut(&pod.priority) {
+            *count -= 1;
+            if *count == 0 {
+                self.priorities.remove(&pod.priority);
+            }
+        }
         self.release_if_vacant(node);
         Some(Departure { node, pod, frees_room: true })
+    }
+
+    /// Pods keep away from a node, should it be known.
+    pub fn shun(&mut self, node: &NodeName, shunned: Shunned) {
+        if let Some(at) = self.find(node) {
+            self.change(at).shun(shunned, true);
+        }
+    }
+
+    /// Pods that kept away from a node may come. Returns its position.
+    pub fn admit(&mut self, node: &NodeName, shunned: &Shunned) -> Option<NodeIndex> {
+        let at = self.find(node)?;
+        self.change(at).shun(shunned.clone(), false);
+        self.release_if_vacant(at);
+        Some(at)
     }
 
     /// A counted pod.
@@ -281,6 +311,7 @@ impl Cache {
         self.assumed += usize::from(assumed);
         self.pods.insert(pod.id.uid.clone(), Held { node, assumed });
         self.terms.insert(&pod.spec);
+        *self.priorities.entry(pod.priority).or_default() += 1;
         self.change(node).insert(pod, placements);
     }
 
@@ -310,7 +341,8 @@ impl Cache {
 
     fn release_if_vacant(&mut self, at: NodeIndex) {
         let info = self.at(at);
-        if info.node().is_none() && info.pod_count() == 0 {
+        let vacant = info.node().is_none() && info.pod_count() == 0;
+        if vacant && info.nominees().is_empty() && !info.is_shunned() {
             let name = info.name().clone();
             self.names.remove(&name);
             self.vacant.push(at);

@@ -6,6 +6,7 @@
 //!   wishes   which of them suit it                            (preferences, weighed as kube-scheduler does)
 //!   score    which of those is best                           (least fragmentation, then best fit)
 //!   ranking  all that, remembered for pods of equal kind, so that a decision looks only at what changed
+//!   preemption  if there is none: who would have to go, and where
 //!   hints    whether an event may have made a place for a waiting kind
 //!   reasons  if there is none: why, as a histogram over the nodes
 //! ```
@@ -17,6 +18,7 @@ mod diagnosis;
 mod domains;
 mod filter;
 mod hints;
+mod preemption;
 mod ranking;
 mod reason;
 mod score;
@@ -28,6 +30,7 @@ use crate::model::{DevicePlacement, PodKind};
 pub use diagnosis::Diagnosis;
 pub use filter::feasible;
 pub use hints::{Occasion, has_become_feasible};
+pub use preemption::{Preemption, Search};
 pub use ranking::Rankings;
 pub use reason::Reason;
 pub use score::{FragmentationTables, Score, Scoring};
@@ -59,7 +62,12 @@ pub fn decide(
 ) -> Decision {
     let ranked = rankings.best(cache, tables, kind);
     let placed = ranked.and_then(|(node, feasible)| {
-        let placements = score::placements(tables, rankings.scoring(), &kind.spec, cache.at(node))?;
+        let placements = score::placements(
+            tables,
+            rankings.scoring(),
+            &kind.spec,
+            &cache.at(node).seen_by(kind.priority, None),
+        )?;
         Some(Decision::Place { node, placements, feasible })
     });
     placed.unwrap_or_else(|| Decision::Unschedulable(Diagnosis::of(cache, tables, rankings, kind)))

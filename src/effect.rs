@@ -1,7 +1,7 @@
 //! Everything the engine can ask for.
 //!
 //! Invariant: an effect is a request, not a call. The shell carries it out in its own lanes and answers a bind with
-//! [`crate::event::Event::BindFinished`]; everything else may be merged (latest wins) or, for events, dropped and counted.
+//! [`crate::event::Event::BindFinished`], an eviction with `EvictionFinished`; everything else may be merged (latest wins) or, for events, dropped and counted.
 
 use crate::fact::Fact;
 use crate::model::{DevicePlacement, NodeName, PodId};
@@ -20,6 +20,15 @@ pub enum Effect {
         /// Its node.
         node: NodeName,
     },
+    /// Ask a pod to end in another's favour, within its own grace period. Answered by exactly one `EvictionFinished`.
+    Evict(Eviction),
+    /// Tell a pod, by an event, that its node turned it away and what follows.
+    ReportRejected {
+        /// The pod.
+        pod: PodId,
+        /// For people.
+        explanation: String,
+    },
     /// Something worth a log line and a metric.
     Fact(Fact),
 }
@@ -35,6 +44,19 @@ pub struct Binding {
     pub placements: Vec<DevicePlacement>,
 }
 
+/// A pod that has to go for another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// The pod; its uid guards its successors.
+    pub victim: PodId,
+    /// Its `metadata.generation`, quoted in the condition that is written about it; zero when absent.
+    pub generation: i64,
+    /// The pod that is to have its place.
+    pub preemptor: PodId,
+    /// Where.
+    pub node: NodeName,
+}
+
 /// Why a pod is not running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnschedulableReport {
@@ -46,6 +68,8 @@ pub struct UnschedulableReport {
     pub reason: UnschedulableReason,
     /// For people: `0/20 nodes are available: …`.
     pub message: String,
+    /// The node on which a place is kept for it.
+    pub nominated: Option<NodeName>,
     /// Whether an attempt was made and its message differs from the last one for this pod, and so is worth an event too.
     pub publish: bool,
 }

@@ -8,13 +8,17 @@
 //! - A pod is assumed on its node in the same step in which its bind is asked for, so the next decision already counts it.
 
 mod examine;
+mod preemption;
+mod rejections;
+mod standoff;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::{Cache, Departure, NodeIndex};
 use crate::cycle::{
-    Decision, Diagnosis, FragmentationTables, Occasion, Rankings, Scoring, decide, has_become_feasible,
+    Decision, Diagnosis, FragmentationTables, Occasion, Rankings, Scoring, Search, decide,
+    has_become_feasible,
 };
 use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
 use crate::event::{BindOutcome, Event};
@@ -25,6 +29,8 @@ use crate::queue::{Move, News, Queue, QueuedPod, Verdict};
 use crate::solver::fragmentation::DemandMix;
 
 pub use examine::Examination;
+use preemption::{Preemptions, Prospect};
+use standoff::Standoffs;
 
 /// For so long the explanation of a verdict is given to further pods of the same spec without looking at the nodes again.
 /// The verdict itself is always exact; only its counts per reason may be this old.
@@ -86,6 +92,8 @@ pub struct Engine {
     explained: u64,
     /// Not before this is an explanation renewed.
     next_renewal: Time,
+    preemptions: Preemptions,
+    standoffs: Standoffs,
     /// What the forecaster said last.
     outlook: Option<Arc<Outlook>>,
 }
@@ -106,6 +114,8 @@ impl Engine {
             topology: 0,
             explained: 0,
             next_renewal: Time::ZERO,
+            preemptions: Preemptions::default(),
+            standoffs: Standoffs::default(),
             outlook: None,
         }
     }
@@ -134,7 +144,8 @@ impl Engine {
     pub fn next_wakeup(&self) -> Option<Time> {
         let outdated = self.explained < self.topology && self.queue.has_waiting();
         let renewal = outdated.then_some(self.next_renewal);
-        self.queue.next_ready().into_iter().chain(renewal).min().filter(|_| self.synced)
+        let standoff = self.standoffs.next();
+        self.queue.next_ready().into_iter().chain(renewal).chain(standoff).min().filter(|_| self.synced)
     }
 
     /// Takes in one event and appends what is to be done.
@@ -157,6 +168,12 @@ impl Engine {
             }
             Event::BindFinished { uid, node, outcome } => {
                 self.finish_bind(now, &uid, &node, outcome, effects)
+            }
+            Event::PodRejected(rejection) => self.reject(now, rejection, effects),
+            Event::BudgetApplied { id, budget } => self.preemptions.budgets.apply(id, budget),
+            Event::BudgetDeleted(id) => self.preemptions.budgets.delete(&id),
+            Event::EvictionFinished { victim, outcome } => {
+                self.finish_eviction(now, &victim, outcome, effects)
             }
             Event::Forecast(outlook) => self.take_forecast(outlook, effects),
             Event::Tick { budget } => self.tick(now, budget, effects),
@@ -218,6 +235,7 @@ impl Engine {
         if let Some(node) = &pod.node {
             let arrival = self.cache.apply_pod(&pod, node);
             self.settle(&pod);
+            self.give_up_place(now, &pod.id.uid, effects);
             if arrival.changed {
                 self.arrive(now, &pod.id.uid, effects);
                 self.leave(now, arrival.left, effects);
@@ -230,14 +248,18 @@ impl Engine {
         let known = self.queue.get(&pod.id.uid);
         if pod.terminating && !known.is_some_and(QueuedPod::is_in_flight) {
             drop(self.queue.remove(&pod.id.uid));
+            self.give_up_place(now, &pod.id.uid, effects);
             return;
         }
         if self.cache.node_of(&pod.id.uid).is_some() && known.is_none() {
             // Bound already; this is an echo from before the bind.
             return;
         }
+        let nominated = pod.nominated.is_some() || self.cache.has_nominations();
+        let uid = nominated.then(|| pod.id.uid.clone());
         let moved = self.queue.apply(now, pod);
         record_moves(moved, effects);
+        uid.into_iter().for_each(|uid| self.follow_nomination(now, &uid, effects));
     }
 
     /// The watch shows a pod bound. While our own bind of it is in flight its entry stays for the answer that will come.
@@ -253,6 +275,8 @@ impl Engine {
     /// A pod is gone. What it was only assumed to hold stays taken until its bind is answered: the bind may still land, should
     /// the pod exist after all.
     fn delete_pod(&mut self, now: Time, uid: &PodUid, effects: &mut Vec<Effect>) {
+        self.preemptions.asked.remove(uid);
+        self.give_up_place(now, uid, effects);
         if self.queue.get(uid).is_some_and(QueuedPod::is_in_flight) {
             self.queue.mark_gone(uid, true);
             if self.cache.is_assumed(uid) {
@@ -322,11 +346,12 @@ impl Engine {
         for _ in 0..self.queue.flush_backoff(now) {
             record_moves(Some((QueueName::Active, QueueCause::BackoffComplete)), effects);
         }
+        self.end_standoffs(now, effects);
         self.renew_explanation(now, effects);
         let mut refusals = 0;
         for _ in 0..budget {
-            let Some(pod) = self.queue.pop().map(|queued| queued.pod.clone()) else { return };
-            refusals += usize::from(self.try_pod(now, &pod, effects));
+            let Some(mut pod) = self.queue.pop().map(|queued| queued.pod.clone()) else { return };
+            refusals += usize::from(self.try_pod(now, &mut pod, effects));
             if refusals == REFUSALS_A_TICK {
                 return;
             }
@@ -334,11 +359,15 @@ impl Engine {
     }
 
     /// Tries one pod. Returns whether that took a look at every node, only to find none.
-    fn try_pod(&mut self, now: Time, pod: &Pod, effects: &mut Vec<Effect>) -> bool {
+    fn try_pod(&mut self, now: Time, pod: &mut Pod, effects: &mut Vec<Effect>) -> bool {
         self.observe_demand(pod);
         let kind = self.cache.kind_of(pod);
+        if self.take_kept_place(now, pod, &kind, effects) {
+            return false;
+        }
         if let Some(verdict) = self.queue.verdict(&kind)
             && now.since(verdict.at) < EXPLANATION_AGE
+            && (verdict.hopeless || !self.may_preempt(&kind))
         {
             let verdict = verdict.clone();
             let message = Arc::clone(&verdict.message);
@@ -355,7 +384,8 @@ impl Engine {
                 false
             }
             Decision::Unschedulable(diagnosis) => {
-                let verdict = self.verdict(now, &diagnosis);
+                let prospect = self.preempt(now, pod, &kind, effects);
+                let verdict = self.verdict(now, &diagnosis, prospect);
                 let message = Arc::clone(&verdict.message);
                 let news = self.queue.wait(&pod.id.uid, now, kind, verdict);
                 report_refusal(pod, &message, news, effects);
@@ -365,8 +395,16 @@ impl Engine {
         }
     }
 
-    fn verdict(&self, now: Time, diagnosis: &Diagnosis) -> Verdict {
-        Verdict { message: diagnosis.to_string().into(), at: now, topology: self.topology }
+    fn verdict(&self, now: Time, diagnosis: &Diagnosis, prospect: Prospect) -> Verdict {
+        let (hopeless, why) = match prospect {
+            Prospect::Found | Prospect::Awaited => (false, None),
+            Prospect::None(why) => (true, why),
+        };
+        let message = match why {
+            Some(why) => format!("{diagnosis} {why}"),
+            None => diagnosis.to_string(),
+        };
+        Verdict { message: message.into(), at: now, topology: self.topology, hopeless }
     }
 
     /// Tells waiting pods anew why they wait, one kind at a time, if the nodes have changed since they were told. They are not
@@ -384,9 +422,11 @@ impl Engine {
             self.next_renewal = due;
             return;
         }
-        let kind: PodKind = kind.clone();
+        let (kind, hopeless): (PodKind, _) = (kind.clone(), verdict.hopeless);
         let diagnosis = Diagnosis::of(&self.cache, &self.tables, &mut self.rankings, &kind);
-        let verdict = self.verdict(now, &diagnosis);
+        let prospect =
+            if hopeless { Prospect::None(self.explain_prospect(&kind)) } else { Prospect::Awaited };
+        let verdict = self.verdict(now, &diagnosis, prospect);
         let message = Arc::clone(&verdict.message);
         let told = self.queue.explain(&kind, verdict);
         effects
@@ -403,11 +443,17 @@ impl Engine {
         feasible: usize,
         effects: &mut Vec<Effect>,
     ) {
+        let kept = self.cache.dismiss(&pod.id.uid);
         self.cache.assume(pod, at, &placements);
         let node = self.cache.at(at).name().clone();
         effects.push(Effect::Fact(Fact::PodAssumed { pod: pod.id.clone(), node: node.clone(), feasible }));
+        self.probe(now, &node, &pod.spec);
         effects.push(Effect::Bind(Binding { pod: pod.id.clone(), node, placements }));
         self.arrive(now, &pod.id.uid, effects);
+        if kept.is_some() {
+            self.queue.nominate(&pod.id.uid, None);
+            self.leave(now, kept.filter(|kept| kept.node != at), effects);
+        }
     }
 
     /// Counts each pod's request once, at its first attempt, and lets the tables follow the mix now and then.
@@ -431,14 +477,19 @@ impl Engine {
             self.known_terms = self.cache.new_terms();
             return;
         }
+        self.follow_terms();
+        let Some(pod) = self.cache.occupant(uid).cloned() else { return };
+        let occasion = Occasion { arrived: Some(&pod), ..Occasion::default() };
+        self.wake(now, &occasion, QueueCause::AssignedPodAdd, effects);
+    }
+
+    /// Terms that are new may concern pods that wait.
+    fn follow_terms(&mut self) {
         if self.known_terms != self.cache.new_terms() {
             self.known_terms = self.cache.new_terms();
             let cache = &self.cache;
             drop(self.queue.regroup(|pod| cache.kind_of(pod)));
         }
-        let Some(pod) = self.cache.occupant(uid).cloned() else { return };
-        let occasion = Occasion { arrived: Some(&pod), ..Occasion::default() };
-        self.wake(now, &occasion, QueueCause::AssignedPodAdd, effects);
     }
 
     /// A pod is counted no more where it was: whoever it stood in the way of need not wait any longer.
@@ -452,9 +503,17 @@ impl Engine {
     /// Something happened: whoever has a place now need not wait any longer.
     fn wake(&mut self, now: Time, occasion: &Occasion<'_>, cause: QueueCause, effects: &mut Vec<Effect>) {
         let (cache, tables, rankings) = (&self.cache, &self.tables, &mut self.rankings);
-        let has_place = |kind: &PodKind| has_become_feasible(cache, tables, rankings, occasion, kind);
+        let has_place = |kind: &PodKind| {
+            let may_preempt = || kind.preempts && cache.has_lower(kind.priority);
+            has_become_feasible(cache, tables, rankings, occasion, kind)
+                || may_preempt()
+                    && Search::new(cache, tables, rankings, kind, None).has_become_possible(occasion)
+        };
         let moved = self.queue.wake(now, has_place);
         record_moves(moved.into_iter().map(|queue| (queue, cause)), effects);
+        if self.cache.has_nominations() {
+            self.wake_nominees(now, occasion, cause, effects);
+        }
     }
 }
 
@@ -477,6 +536,7 @@ fn report(pod: &Pod, reason: UnschedulableReason, message: &Arc<str>, publish: b
         generation: pod.generation,
         reason,
         message: message.to_string(),
+        nominated: pod.nominated.clone(),
         publish,
     })
 }

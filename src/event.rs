@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::forecast::Outlook;
-use crate::model::{Labels, Node, NodeName, Pod, PodUid};
+use crate::model::{Budget, BudgetId, Labels, Node, NodeName, Pod, PodId, PodSpec, PodUid, Time};
 
 /// Something that happened outside.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +38,24 @@ pub enum Event {
         /// What came of it.
         outcome: BindOutcome,
     },
+    /// A kubelet has turned away a pod of ours that was bound to its node.
+    PodRejected(Rejection),
+    /// A disruption budget appeared or changed.
+    BudgetApplied {
+        /// Which.
+        id: BudgetId,
+        /// What it says now.
+        budget: Budget,
+    },
+    /// A disruption budget is gone.
+    BudgetDeleted(BudgetId),
+    /// A pod was asked to end, or could not be.
+    EvictionFinished {
+        /// The pod.
+        victim: PodUid,
+        /// What came of it.
+        outcome: EvictionOutcome,
+    },
     /// What the forecaster expects, in the place of what it said before. Nobody asks for it and nobody waits for it.
     Forecast(Arc<Outlook>),
     /// Time has passed. The engine takes up what is due and decides about at most `budget` pods: as many as the shell has
@@ -60,4 +78,30 @@ pub enum BindOutcome {
     BoundElsewhere(NodeName),
     /// The API server refuses this bind, for the reason given; it may accept a later one.
     Refused(String),
+}
+
+/// How a request that a pod end was answered. There is no "unknown": it is repeated until there is an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvictionOutcome {
+    /// The pod is ending or gone. The watch tells when it is.
+    Ends,
+    /// The API server refuses, for the reason given.
+    Refused(String),
+}
+
+/// A bound pod that its node's kubelet did not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The pod.
+    pub pod: PodId,
+    /// The node.
+    pub node: NodeName,
+    /// What the pod asked for.
+    pub spec: Arc<PodSpec>,
+    /// When the kubelet took it up, or when it was created where that is not known.
+    pub at: Time,
+    /// `status.reason`.
+    pub reason: String,
+    /// `status.message`.
+    pub message: String,
 }

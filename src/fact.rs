@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::forecast::GroupOutlook;
-use crate::model::{NodeName, PodId};
+use crate::model::{NodeName, PodId, PodUid};
 
 /// One observation.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,34 @@ pub enum Fact {
         node: NodeName,
         /// What came of it.
         message: String,
+    },
+    /// It was looked whether others could go for a pod.
+    Preemption {
+        /// The pod.
+        pod: PodId,
+        /// Where it will have a place, how many have to go for it, and how many of them against a disruption budget; `None` if
+        /// that would not help.
+        chosen: Option<(NodeName, usize, usize)>,
+    },
+    /// The API server refused to end a pod in another's favour.
+    EvictionRefused {
+        /// The pod.
+        victim: PodUid,
+        /// In these words.
+        message: String,
+    },
+    /// A kubelet turned away a pod that was bound to its node.
+    PodRejected {
+        /// The pod.
+        pod: PodId,
+        /// The node.
+        node: NodeName,
+        /// The kubelet's word for it.
+        reason: String,
+        /// Its explanation.
+        message: String,
+        /// For how long such pods keep away from the node, if that begins now.
+        pause: Option<Duration>,
     },
     /// A kind of series was forecast.
     Forecast {
@@ -108,6 +136,12 @@ pub enum QueueCause {
     AssignedPodAdd,
     /// A namespace came, went or changed.
     NamespaceChange,
+    /// The place that was kept for it is another's now.
+    PreemptionByOther,
+    /// A pod that was to go for it could not be ended.
+    EvictionRefused,
+    /// Such pods need no longer keep away from some node.
+    StandoffEnd,
 }
 
 impl QueueCause {
@@ -122,6 +156,9 @@ impl QueueCause {
             QueueCause::AssignedPodDelete => "AssignedPodDelete",
             QueueCause::AssignedPodAdd => "AssignedPodAdd",
             QueueCause::NamespaceChange => "NamespaceChange",
+            QueueCause::PreemptionByOther => "PreemptionByOther",
+            QueueCause::EvictionRefused => "EvictionRefused",
+            QueueCause::StandoffEnd => "StandoffEnd",
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`, or with GPUs that are cut on demand
 //! `n0 A100-40GB*2`. A pod: `p0 cpu=100 1g.5gb=1 prio=5 tolerates=gpu zone=a port=80 on=n1`. Everything not said is roomy
 //! on nodes and absent on pods. A node may also have `shy=key` (a `PreferNoSchedule` taint), `feature=x` and `image=x:bytes`;
-//! a pod `ns=other`, `label=app:web`, `prefers=zone:a*10` (nodes), `feature=x`, `image=x`, and rules about other pods:
+//! a pod `ns=other`, `label=app:web`, `prefers=zone:a*10` (nodes), `feature=x`, `image=x`, `started=7`, `nominated=n0`, `meek`
+//! (`preemptionPolicy: Never`), `preempted` (it ends for another's sake), and rules about other pods:
 //!
 //! ```text
 //!   near=zone/app:web     required affinity              likes=zone/app:web*10      preferred affinity
@@ -101,11 +102,15 @@ pub fn pod(text: &str) -> Pod {
         scheduler_name: "mig-scheduler".into(),
         node: None,
         priority: 0,
+        preempts: true,
+        nominated: None,
+        started: None,
         created: Time::ZERO,
         labels: Arc::default(),
         spec: Arc::default(),
         gated: false,
         terminating: false,
+        preempted: false,
         finished: false,
         generation: 1,
         placements: Vec::new(),
@@ -114,9 +119,13 @@ pub fn pod(text: &str) -> Pod {
         match word.split_once('=') {
             None if word == "gated" => pod.gated = true,
             None if word == "finished" => pod.finished = true,
+            None if word == "meek" => pod.preempts = false,
+            None if word == "preempted" => (pod.terminating, pod.preempted) = (true, true),
             None if word == "terminating" => pod.terminating = true,
             None => panic!("{word} in {text}"),
             Some(("prio", value)) => pod.priority = value.parse().unwrap(),
+            Some(("started", value)) => pod.started = Some(Time::from_secs(value.parse().unwrap())),
+            Some(("nominated", node)) => pod.nominated = Some(node.into()),
             Some(("created", value)) => pod.created = Time::from_secs(value.parse().unwrap()),
             Some(("ns", namespace)) => pod.id.namespace = namespace.into(),
             Some(("label", pair)) => label(&mut labels, pair),

@@ -4,6 +4,7 @@
 //! simulation builds them from a trace, and the engine cannot tell the difference. They are compared and ordered by content,
 //! so that a replay of the same values takes the same decisions.
 
+mod budget;
 mod ids;
 mod node;
 mod pod;
@@ -12,9 +13,11 @@ mod requests;
 mod resources;
 pub mod rng;
 mod selector;
+mod shun;
 mod taint;
 mod time;
 
+pub use budget::{Budget, BudgetId, Budgets, Spending};
 pub use ids::{NodeName, PodId, PodUid};
 pub use node::{MigConfigState, Node, Partitioning};
 pub use pod::{DevicePlacement, HostPort, MigRequest, Pod, PodSpec, Protocol, Unsupported};
@@ -22,5 +25,6 @@ pub use relation::{AffinityTerm, HeldTerm, PodKind, PodSelection, Relations, Spr
 pub use requests::{ContainerRequests, OnNode, PodLevel, PodRequests};
 pub use resources::{MAX_QUANTITY, ResourceName, Resources};
 pub use selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm, Operator, Requirement};
+pub use shun::Shunned;
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use time::Time;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fact::{QueueCause, QueueName};
-use crate::model::{Pod, PodKind, PodUid, Time};
+use crate::model::{NodeName, Pod, PodKind, PodUid, Time};
 
 /// Place in the order: higher priority first, then older, then earlier seen (which no two pods share).
 type Rank = (Reverse<i32>, Time, u64);
@@ -45,6 +45,10 @@ pub struct QueuedPod {
     pub since: Time,
     /// The last message reported on it, and the `metadata.generation` it spoke of.
     pub reported: Option<(Arc<str>, i64)>,
+    /// What was said then of the place that is kept for it.
+    told_node: Option<NodeName>,
+    /// What the API last showed of that.
+    shown_node: Option<NodeName>,
     /// Whether it was deleted while in flight.
     pub gone: bool,
     rank: Rank,
@@ -61,13 +65,24 @@ impl QueuedPod {
         self.place == Place::InFlight
     }
 
+    /// Whether it waits for something to change that can help it.
+    pub fn is_waiting(&self) -> bool {
+        self.place == Place::Waiting
+    }
+
     /// Notes that this message is reported on the pod as it is now.
     fn tell(&mut self, message: &Arc<str>) -> News {
         let told = (Arc::clone(message), self.pod.generation);
         let before = self.reported.replace(told);
+        let moved = self.told_node != self.pod.nominated;
+        if moved {
+            self.told_node.clone_from(&self.pod.nominated);
+        }
         match before {
-            Some((text, generation)) if text == *message && generation == self.pod.generation => News::None,
-            Some((text, _)) if text == *message => News::Generation,
+            Some((text, generation)) if text == *message && generation == self.pod.generation && !moved => {
+                News::None
+            }
+            Some((text, _)) if text == *message => News::State,
             _ => News::Message,
         }
     }
@@ -91,6 +106,8 @@ pub struct Verdict {
     pub at: Time,
     /// How often the set of nodes or a node itself had changed by then.
     pub topology: u64,
+    /// Whether no place could be made for any pod of the kind by having others go.
+    pub hopeless: bool,
 }
 
 /// How much of a report a pod has not been told before.
@@ -98,8 +115,8 @@ pub struct Verdict {
 pub enum News {
     /// Nothing.
     None,
-    /// The message is the same; it speaks of a newer state of the pod.
-    Generation,
+    /// The message is the same; it speaks of a newer state of the pod, or the place kept for it is another.
+    State,
     /// The message.
     Message,
 }
@@ -169,8 +186,14 @@ impl Queue {
     }
 
     /// Takes in a pod that appeared or changed.
-    pub fn apply(&mut self, now: Time, pod: Pod) -> Option<Move> {
+    pub fn apply(&mut self, now: Time, mut pod: Pod) -> Option<Move> {
         let Some(known) = self.pods.get_mut(&pod.id.uid) else { return Some(self.enter(now, pod)) };
+        // What is decided here may be newer than what the API shows; a change there is somebody's word.
+        if known.shown_node == pod.nominated {
+            pod.nominated.clone_from(&known.pod.nominated);
+        } else {
+            known.shown_node.clone_from(&pod.nominated);
+        }
         let spec_changed = known.pod.spec != pod.spec || known.pod.labels != pod.labels;
         let ungated = known.place == Place::Gated && !pod.gated;
         let uid = pod.id.uid.clone();
@@ -286,6 +309,22 @@ impl Queue {
         news
     }
 
+    /// Notes where a place is kept for a pod from now on.
+    pub fn nominate(&mut self, uid: &PodUid, node: Option<NodeName>) {
+        if let Some(queued) = self.pods.get_mut(uid) {
+            queued.pod.nominated = node;
+        }
+    }
+
+    /// Makes one waiting pod ready again.
+    pub fn wake_pod(&mut self, now: Time, uid: &PodUid) -> Option<QueueName> {
+        if !self.get(uid).is_some_and(QueuedPod::is_waiting) {
+            return None;
+        }
+        self.withdraw(uid);
+        Some(self.ready(now, uid))
+    }
+
     /// Something happened: makes the pods of every waiting kind that has a place now ready again.
     pub fn wake(&mut self, now: Time, mut has_place: impl FnMut(&PodKind) -> bool) -> Vec<QueueName> {
         let woken: Vec<_> = self.waiting.keys().filter(|kind| has_place(kind)).cloned().collect();
@@ -331,6 +370,8 @@ impl Queue {
             attempts: 0,
             since: now,
             reported: None,
+            told_node: pod.nominated.clone(),
+            shown_node: pod.nominated.clone(),
             gone: false,
             place,
             kind: None,

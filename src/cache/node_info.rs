@@ -1,17 +1,21 @@
 //! One node and what is taken of it.
 //!
 //! Invariants: `requested`, the host ports, the GPUs' layouts and the free slices are always what the node and its pods make
-//! them. Where a pod holds MIG instances at places nobody told us, the node's slots are *unaccounted* and count as taken:
+//! them. Pods that are nominated for the node are known and not counted. Where a pod holds MIG instances at places nobody told us, the node's slots are *unaccounted* and count as taken:
 //! two pods on one slice are worse than a slice unused. `held` counts the affinity terms of the node's pods.
+
+mod suppose;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use suppose::Supposed;
 
 use super::Generation;
 use crate::mig::{Layout, ProfileName};
 use crate::model::{
     DevicePlacement, HeldTerm, HostPort, Labels, Node, NodeName, Partitioning, Pod, PodSpec, PodUid,
-    ResourceName, Resources,
+    ResourceName, Resources, Shunned, Time,
 };
 
 /// A node's entry in the cache.
@@ -24,25 +28,62 @@ pub struct NodeInfo {
     requested: Resources,
     host_ports: Vec<HostPort>,
     held: BTreeMap<HeldTerm, i64>,
+    pub(super) nominees: Vec<(PodUid, Occupant)>,
+    /// Who keeps away from it for a while.
+    shunned: Vec<Shunned>,
     gpus: Vec<Layout>,
     unaccounted: usize,
     free_slices: u64,
 }
 
-/// A pod on a node: what it holds, and by what the rules of others select it.
+/// A pod on a node: what it holds, by what the rules of others select it, and what its end would cost.
 #[derive(Clone, Debug)]
 pub struct Occupant {
+    /// Its name.
+    pub name: Arc<str>,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its labels.
     pub labels: Arc<Labels>,
     /// Whether it is being deleted.
     pub terminating: bool,
+    /// Whether that is for another's sake.
+    pub preempted: bool,
+    /// Its priority.
+    pub priority: i32,
+    /// When a kubelet took it up.
+    pub started: Option<Time>,
+    /// Its `metadata.generation` when it came or last changed.
+    pub generation: i64,
     /// What it asked for.
     pub spec: Arc<PodSpec>,
     placements: Vec<DevicePlacement>,
     /// Whether all of its placements are in `gpus`.
     accounted: bool,
+}
+
+impl Occupant {
+    /// The instances chosen for it, where they are created on demand.
+    pub fn placements(&self) -> &[DevicePlacement] {
+        &self.placements
+    }
+
+    /// A pod that is to be counted, with the instances chosen for it.
+    pub(super) fn of(pod: &Pod, placements: &[DevicePlacement]) -> Occupant {
+        Occupant {
+            name: Arc::clone(&pod.id.name),
+            namespace: Arc::clone(&pod.id.namespace),
+            labels: Arc::clone(&pod.labels),
+            terminating: pod.terminating,
+            preempted: pod.preempted,
+            priority: pod.priority,
+            started: pod.started,
+            generation: pod.generation,
+            spec: Arc::clone(&pod.spec),
+            placements: placements.to_vec(),
+            accounted: false,
+        }
+    }
 }
 
 impl Default for NodeInfo {
@@ -55,6 +96,8 @@ impl Default for NodeInfo {
             requested: Resources::default(),
             host_ports: Vec::new(),
             held: BTreeMap::new(),
+            nominees: Vec::new(),
+            shunned: Vec::new(),
             gpus: Vec::new(),
             unaccounted: 0,
             free_slices: 0,
@@ -71,6 +114,11 @@ impl NodeInfo {
     /// The node; `None` if only pods on it are known.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
+    }
+
+    /// Whether pods of this spec keep away from it, since its kubelet turned such a pod away.
+    pub fn is_shunned_by(&self, spec: &PodSpec) -> bool {
+        self.shunned.iter().any(|shunned| shunned.concerns(spec))
     }
 
     /// The generation of its last change.
@@ -118,6 +166,11 @@ impl NodeInfo {
         self.pods.values()
     }
 
+    /// The same, with their uids.
+    pub fn residents(&self) -> impl Iterator<Item = (&PodUid, &Occupant)> {
+        self.pods.iter()
+    }
+
     /// How many of its pods hold a term.
     pub fn holders(&self, term: &HeldTerm) -> i64 {
         self.held.get(term).copied().unwrap_or_default()
@@ -143,6 +196,33 @@ impl NodeInfo {
         })
     }
 
+    /// Takes over what is new of a pod counted here and changes neither what it holds nor what others see of it.
+    pub(super) fn refresh(&mut self, pod: &Pod) {
+        if let Some(held) = self.pods.get_mut(&pod.id.uid) {
+            (held.preempted, held.started, held.generation) = (pod.preempted, pod.started, pod.generation);
+        }
+    }
+
+    /// Whether there is anything to refresh.
+    pub(super) fn is_outdated(&self, pod: &Pod) -> bool {
+        self.pods.get(&pod.id.uid).is_some_and(|held| {
+            (held.preempted, held.started, held.generation) != (pod.preempted, pod.started, pod.generation)
+        })
+    }
+
+    /// Pods keep away from it, or no longer.
+    pub(super) fn shun(&mut self, shunned: Shunned, keep_away: bool) {
+        self.shunned.retain(|known| *known != shunned);
+        if keep_away {
+            self.shunned.push(shunned);
+        }
+    }
+
+    /// Whether anybody keeps away from it.
+    pub(super) fn is_shunned(&self) -> bool {
+        !self.shunned.is_empty()
+    }
+
     pub(super) fn set_name(&mut self, name: NodeName) {
         self.name = name;
     }
@@ -163,26 +243,28 @@ impl NodeInfo {
     }
 
     pub(super) fn insert(&mut self, pod: &Pod, placements: &[DevicePlacement]) {
-        self.requested.add(&pod.spec.requests);
-        self.host_ports.extend(pod.spec.host_ports.iter().cloned());
-        let accounted = place(&mut self.gpus, &pod.spec, placements);
-        self.unaccounted += usize::from(!accounted);
-        for term in pod.spec.relations.iter().flat_map(|relations| relations.held()) {
-            *self.held.entry(term).or_default() += 1;
-        }
-        let occupant = Occupant {
-            namespace: Arc::clone(&pod.id.namespace),
-            labels: Arc::clone(&pod.labels),
-            terminating: pod.terminating,
-            spec: Arc::clone(&pod.spec),
-            placements: placements.to_vec(),
-            accounted,
-        };
-        self.pods.insert(pod.id.uid.clone(), occupant);
+        self.enter(pod.id.uid.clone(), Occupant::of(pod, placements));
         self.count_free_slices();
     }
 
+    fn enter(&mut self, uid: PodUid, mut pod: Occupant) {
+        self.requested.add(&pod.spec.requests);
+        self.host_ports.extend(pod.spec.host_ports.iter().cloned());
+        pod.accounted = place(&mut self.gpus, &pod.spec, &pod.placements);
+        self.unaccounted += usize::from(!pod.accounted);
+        for term in pod.spec.relations.iter().flat_map(|relations| relations.held()) {
+            *self.held.entry(term).or_default() += 1;
+        }
+        self.pods.insert(uid, pod);
+    }
+
     pub(super) fn remove(&mut self, uid: &PodUid) -> Option<Occupant> {
+        let pod = self.leave(uid)?;
+        self.count_free_slices();
+        Some(pod)
+    }
+
+    fn leave(&mut self, uid: &PodUid) -> Option<Occupant> {
         let pod = self.pods.remove(uid)?;
         self.requested.subtract(&pod.spec.requests);
         for port in &pod.spec.host_ports {
@@ -203,7 +285,6 @@ impl NodeInfo {
                 }
             }
         }
-        self.count_free_slices();
         Some(pod)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The sentence is kube-scheduler's, since dashboards and cluster autoscalers read it, too.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -64,8 +65,15 @@ impl Diagnosis {
                 *reasons.entry(Reason::NotNamed).or_insert(0) += 1;
                 continue;
             }
-            let by_others = domains.and_then(|domains| domains.judge(kind, at).err());
-            for reason in filter::rejections(tables, pod, info, node, by_others) {
+            let seen = info.seen_by(kind.priority, None);
+            let by_others = domains.and_then(|domains| {
+                let supposed = || match &seen {
+                    Cow::Owned(seen) => domains.suppose(cache, kind, at, seen).err(),
+                    Cow::Borrowed(_) => None,
+                };
+                domains.judge(kind, at).err().or_else(supposed)
+            });
+            for reason in filter::rejections(tables, pod, &seen, node, by_others) {
                 *reasons.entry(reason).or_insert(0) += 1;
             }
         }

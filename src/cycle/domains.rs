@@ -17,7 +17,7 @@ mod table;
 use std::collections::BTreeSet;
 
 use super::reason::Reason;
-use crate::cache::{Cache, NodeIndex};
+use crate::cache::{Cache, NodeIndex, NodeInfo};
 use crate::model::PodKind;
 
 use count::{Counter, Role, Rule, rules};
@@ -118,33 +118,66 @@ impl Domains {
     /// Whether other pods keep the pod away from a node that exists, and if not, how they pull. The rules are asked in
     /// kube-scheduler's order.
     pub(super) fn judge(&self, kind: &PodKind, at: NodeIndex) -> Result<Pull, Reason> {
-        let Some(shares) = self.shares.get(at.as_usize()) else { return Ok(Pull::default()) };
+        match self.shares.get(at.as_usize()) {
+            Some(shares) => self.pull(kind, shares, shares),
+            None => Ok(Pull::default()),
+        }
+    }
+
+    /// Whether other pods would keep the pod away from a node, were this one as `info` says and all others as they are.
+    pub(super) fn suppose(
+        &self,
+        cache: &Cache,
+        kind: &PodKind,
+        at: NodeIndex,
+        info: &NodeInfo,
+    ) -> Result<(), Reason> {
+        let (Some(shares), Some(node)) = (self.shares.get(at.as_usize()), info.node()) else { return Ok(()) };
+        let counter = Counter::new(cache, kind, info, node);
+        let share = |(rule, known): (&Rule, &Share)| match known.domain {
+            Some(_) => Share { domain: known.domain, ..counter.share(rule) },
+            None => *known,
+        };
+        let supposed: Box<[Share]> = self.rules.iter().zip(shares).map(share).collect();
+        self.pull(kind, shares, &supposed).map(drop)
+    }
+
+    /// [`Domains::judge`] of a node that adds `supposed` to the tables in the place of `known`.
+    fn pull(&self, kind: &PodKind, known: &[Share], supposed: &[Share]) -> Result<Pull, Reason> {
         let relations = kind.spec.relations.as_deref();
         let mut pull = Pull::default();
         let mut counted = Vec::new();
         let (mut lacks_key, mut lacks_pod) = (false, false);
         let (mut repelled, mut refused, mut ignored) = (false, false, false);
-        for ((rule, table), share) in self.rules.iter().zip(&self.tables).zip(shares) {
-            let pods = share.domain.map(|domain| table.domains[domain as usize].pods);
+        let mut anywhere = 0;
+        for (((rule, table), share), supposed) in self.rules.iter().zip(&self.tables).zip(known).zip(supposed)
+        {
+            let more = supposed.pods - share.pods;
+            let pods = share.domain.map(|domain| table.domains[domain as usize].pods + more);
             match (rule.role, pods) {
                 (Role::Spread(_), None) => return Err(Reason::SpreadLabelMissing),
                 (Role::Spread(nth), Some(pods)) => {
-                    if relations.is_some_and(|relations| table.is_skewed(&relations.spread[nth], pods)) {
+                    if relations
+                        .is_some_and(|relations| table.is_skewed(&relations.spread[nth], pods, share, more))
+                    {
                         return Err(Reason::Spread);
                     }
                 }
                 (Role::Affinity, None) => lacks_key = true,
-                (Role::Affinity, Some(pods)) => lacks_pod |= pods == 0,
+                (Role::Affinity, Some(pods)) => {
+                    lacks_pod |= pods == 0;
+                    anywhere += table.pods + more;
+                }
                 (Role::AntiAffinity(_), pods) => repelled |= pods.is_some_and(|pods| pods > 0),
                 (Role::Refusals, pods) => refused |= pods.is_some_and(|pods| pods > 0),
                 (Role::Weights, pods) => pull.weight += pods.unwrap_or_default(),
                 (Role::SpreadSoftly(_), None) => ignored = true,
                 // On the node itself, whatever the rule leaves out.
-                (Role::SpreadSoftly(_), Some(_)) if &*rule.key == HOSTNAME => counted.push(share.pods),
+                (Role::SpreadSoftly(_), Some(_)) if &*rule.key == HOSTNAME => counted.push(supposed.pods),
                 (Role::SpreadSoftly(_), Some(pods)) => counted.push(pods),
             }
         }
-        if lacks_key || lacks_pod && !self.may_be_first() {
+        if lacks_key || lacks_pod && !(self.attracts_itself && anywhere == 0) {
             return Err(Reason::PodAffinity);
         }
         if repelled {
@@ -180,11 +213,5 @@ impl Domains {
         let soft = self.rules.iter().zip(&self.tables);
         let soft = soft.filter(|(rule, _)| matches!(rule.role, Role::SpreadSoftly(_)));
         soft.map(|(rule, table)| if &*rule.key == HOSTNAME { self.spreading } else { table.chosen }).collect()
-    }
-
-    /// Whether no pod that the affinity looks for is anywhere, and the pod itself is one.
-    fn may_be_first(&self) -> bool {
-        let mut affine = self.rules.iter().zip(&self.tables).filter(|(rule, _)| rule.role == Role::Affinity);
-        self.attracts_itself && affine.all(|(_, table)| table.pods == 0)
     }
 }

@@ -21,6 +21,24 @@ static CORDON: LazyLock<Taint> = LazyLock::new(|| Taint {
     effect: TaintEffect::NoSchedule,
 });
 
+/// Whether pods that go could make the node take the pod: whatever else it lacks stays as it is, and it offers enough.
+pub(super) fn is_eligible(pod: &PodSpec, node: &Node) -> bool {
+    let (wanted, offered) = (&pod.requests, &node.allocatable);
+    pod.unsupported.is_empty()
+        && !is_cordoned(pod, node)
+        && is_settled(pod, node)
+        && tolerates_taints(pod, node)
+        && pod.selector.matches(node.name.as_str(), &node.labels)
+        && declares_features(pod, node)
+        && wanted.cpu_milli <= offered.cpu_milli
+        && wanted.memory <= offered.memory
+        && wanted.ephemeral_storage <= offered.ephemeral_storage
+        && wanted
+            .extended()
+            .iter()
+            .all(|(name, amount)| !is_counted(pod, node, name) || *amount <= offered.get(name))
+}
+
 /// Whether the node can take the pod, as far as the node alone is concerned.
 pub fn feasible(tables: &FragmentationTables, pod: &PodSpec, info: &NodeInfo, node: &Node) -> bool {
     passes_all_but_slots(pod, info, node) && has_free_slots(tables, pod, info, node)
@@ -36,6 +54,7 @@ pub(super) fn passes_all_but_slots(pod: &PodSpec, info: &NodeInfo, node: &Node) 
         && pod.selector.matches(node.name.as_str(), &node.labels)
         && has_free_ports(pod, info)
         && declares_features(pod, node)
+        && !info.is_shunned_by(pod)
 }
 
 /// Why the node cannot take the pod: the reasons of the first filter that rejects it, in kube-scheduler's order. Empty if it
@@ -55,6 +74,9 @@ pub(super) fn rejections(
     }
     if !pod.selector.matches(node.name.as_str(), &node.labels) {
         return vec![Reason::NodeAffinity];
+    }
+    if info.is_shunned_by(pod) {
+        return vec![Reason::Shunned];
     }
     if !has_free_ports(pod, info) {
         return vec![Reason::HostPorts];

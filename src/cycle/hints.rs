@@ -46,18 +46,22 @@ pub fn has_become_feasible(
     kind: &PodKind,
 ) -> bool {
     let has_room = occasion.roomier.is_some_and(|at| {
-        let info = cache.at(at);
-        info.node().is_some_and(|node| feasible(tables, &kind.spec, info, node))
+        let info = cache.at(at).seen_by(kind.priority, None);
+        info.node().is_some_and(|node| feasible(tables, &kind.spec, &info, node))
     });
     if !kind.can_be_refused() {
         return has_room;
     }
-    let may = has_room
-        || occasion.moves_domains
+    let may = has_room || may_move_others(cache, occasion, kind);
+    may && kind.spec.unsupported.is_empty() && rankings.best(cache, tables, kind).is_some()
+}
+
+/// Whether other pods may keep the kind away from fewer nodes than before.
+pub(super) fn may_move_others(cache: &Cache, occasion: &Occasion<'_>, kind: &PodKind) -> bool {
+    occasion.moves_domains
         || occasion.left.is_some_and(|pod| is_relieved_by(cache, kind, pod))
         || occasion.arrived.is_some_and(|pod| is_helped_by(cache, kind, pod))
-        || occasion.moves_namespaces && depends_on_namespaces(kind);
-    may && kind.spec.unsupported.is_empty() && rankings.best(cache, tables, kind).is_some()
+        || occasion.moves_namespaces && depends_on_namespaces(kind)
 }
 
 /// Whether a pod that left may have stood in the way.

@@ -10,6 +10,7 @@
 //!
 //! Bound: [`ENTRIES`] nodes over all rankings, the least recently used ones going first (one ranking always stays).
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,7 +168,7 @@ impl Ranking {
 
     fn update(&mut self, cache: &Cache, tables: &FragmentationTables, scoring: Scoring, kind: &PodKind) {
         let rate = |at: NodeIndex| {
-            let info = cache.at(at);
+            let info = &*cache.at(at).seen_by(kind.priority, None);
             let node = info.node().filter(|node| passes_all_but_slots(&kind.spec, info, node))?;
             let score = score::score(tables, scoring, &kind.spec, info, node)?;
             Some(Rated { score, likes: Likes::of(&kind.spec, node) })
@@ -204,7 +205,7 @@ impl Ranking {
         let mut order: BTreeMap<Merit, Vec<(Score, NodeIndex)>> = BTreeMap::new();
         for (at, rated) in cache.positions().zip(&self.rated) {
             let merit = match &mut self.relations {
-                Some(related) => related.enter(kind, at, *rated),
+                Some(related) => related.enter(cache, kind, at, *rated),
                 None => rated.map(|rated| rated.likes.into()),
             };
             if let (Some(rated), Some(merit)) = (rated, merit) {
@@ -230,7 +231,7 @@ impl Ranking {
         let others: Vec<_> =
             if stale.all { cache.positions().collect() } else { related.domains.nodes(&stale).collect() };
         for at in changed.into_iter().chain(others) {
-            self.judge(kind, at);
+            self.judge(cache, kind, at);
         }
     }
 
@@ -244,15 +245,15 @@ impl Ranking {
     }
 
     /// Puts a node where it belongs now.
-    fn judge(&mut self, kind: &PodKind, at: NodeIndex) {
+    fn judge(&mut self, cache: &Cache, kind: &PodKind, at: NodeIndex) {
         let rated = self.rated[at.as_usize()];
         let Some(related) = &mut self.relations else { return };
-        if related.stands(kind, at, rated) {
+        if related.stands(cache, kind, at, rated) {
             return;
         }
         self.withdraw(at);
         let Some(related) = &mut self.relations else { return };
-        if let (Some(merit), Some(rated)) = (related.enter(kind, at, rated), rated) {
+        if let (Some(merit), Some(rated)) = (related.enter(cache, kind, at, rated), rated) {
             self.insert(merit, (rated.score, at));
         }
     }
@@ -273,22 +274,25 @@ impl Ranking {
 
 impl Related {
     /// The merit of a node, unless the node or other pods keep the pod away.
-    fn merit(&self, kind: &PodKind, at: NodeIndex, rated: Option<Rated>) -> Option<Merit> {
+    fn merit(&self, cache: &Cache, kind: &PodKind, at: NodeIndex, rated: Option<Rated>) -> Option<Merit> {
         let pull = self.domains.judge(kind, at).ok().filter(|_| rated.is_some())?;
+        if let Cow::Owned(info) = cache.at(at).seen_by(kind.priority, None) {
+            self.domains.suppose(cache, kind, at, &info).ok()?;
+        }
         Some(Merit { likes: rated?.likes, pull: Some(Box::new(pull)) })
     }
 
     /// Whether the merit of a node is what it was.
-    fn stands(&self, kind: &PodKind, at: NodeIndex, rated: Option<Rated>) -> bool {
-        self.merits.get(at.as_usize()).is_some_and(|merit| *merit == self.merit(kind, at, rated))
+    fn stands(&self, cache: &Cache, kind: &PodKind, at: NodeIndex, rated: Option<Rated>) -> bool {
+        self.merits.get(at.as_usize()).is_some_and(|merit| *merit == self.merit(cache, kind, at, rated))
     }
 
     /// Notes and returns what a node's merit is now.
-    fn enter(&mut self, kind: &PodKind, at: NodeIndex, rated: Option<Rated>) -> Option<Merit> {
+    fn enter(&mut self, cache: &Cache, kind: &PodKind, at: NodeIndex, rated: Option<Rated>) -> Option<Merit> {
         if self.merits.len() <= at.as_usize() {
             self.merits.resize(at.as_usize() + 1, None);
         }
-        let merit = self.merit(kind, at, rated);
+        let merit = self.merit(cache, kind, at, rated);
         if let Some(pull) = merit.as_ref().and_then(|merit| merit.pull.as_ref()) {
             self.domains.choose(at, pull, true);
         }

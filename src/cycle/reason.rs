@@ -16,6 +16,8 @@ pub enum Reason {
     NotNamed,
     /// The pod's node selector or required node affinity excludes it.
     NodeAffinity,
+    /// Its kubelet has turned such a pod away.
+    Shunned,
     /// A host port is taken.
     HostPorts,
     /// It runs as many pods as it may.
@@ -42,6 +44,10 @@ pub enum Reason {
     NoFreeSlot(Arc<str>),
     /// Instances exist on its GPUs at unknown places.
     UnaccountedInstances,
+    /// No pod on it has a lower priority.
+    NoVictims,
+    /// What it lacks no pod's end would bring.
+    PreemptionInVain,
 }
 
 impl Reason {
@@ -63,6 +69,7 @@ impl fmt::Display for Reason {
             // Such nodes are not even filtered; the words name the plugin that keeps them out.
             Reason::NotNamed => f.write_str("node(s) didn't satisfy plugin(s) [NodeAffinity]"),
             Reason::NodeAffinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
+            Reason::Shunned => f.write_str("node(s) lately turned such pods away after they were bound"),
             Reason::HostPorts => f.write_str("node(s) didn't have free ports for the requested pod ports"),
             Reason::TooManyPods => f.write_str("Too many pods"),
             Reason::InsufficientBasic(name) => write!(f, "Insufficient {name}"),
@@ -81,6 +88,8 @@ impl fmt::Display for Reason {
                 write!(f, "node(s) had an unsettled MIG layout (nvidia.com/mig.config.state={state})")
             }
             Reason::NoFreeSlot(wanted) => write!(f, "no free {wanted} slot"),
+            Reason::NoVictims => f.write_str("No preemption victims found for incoming pod"),
+            Reason::PreemptionInVain => f.write_str("Preemption is not helpful for scheduling"),
             Reason::UnaccountedInstances => f.write_str("node(s) had MIG instances at unknown places"),
         }
     }

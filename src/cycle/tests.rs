@@ -1,5 +1,6 @@
 //! Each filter alone, the order of scores, the text of refusals, and rankings against a plain scan.
 
+mod preemption;
 mod relations;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! The engine as its shell sees it: events in, effects out.
 
 mod hints;
+mod preemption;
+mod rejections;
 
 use super::*;
 use crate::fixture::{node, pod};
@@ -51,12 +53,17 @@ impl Shell {
 fn line(effect: Effect) -> Option<String> {
     match effect {
         Effect::Bind(bind) => Some(format!("bind {} {}", bind.pod.name, bind.node)),
+        Effect::Evict(eviction) => {
+            Some(format!("evict {} for {}", eviction.victim.name, eviction.preemptor.name))
+        }
+        Effect::ReportRejected { pod, explanation } => Some(format!("rejected {}: {explanation}", pod.name)),
         Effect::ReportScheduled { pod, node } => Some(format!("scheduled {} {node}", pod.name)),
         Effect::ReportUnschedulable(report) => Some(format!(
-            "{}{} {}: {}",
+            "{}{} {}{}: {}",
             report.reason.as_str(),
             if report.publish { "!" } else { "" },
             report.pod.name,
+            report.nominated.map(|node| format!(" for {node}")).unwrap_or_default(),
             report.message
         )),
         Effect::Fact(_) => None,

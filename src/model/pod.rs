@@ -137,6 +137,12 @@ pub struct Pod {
     pub node: Option<NodeName>,
     /// `spec.priority`.
     pub priority: i32,
+    /// Whether others may have to go for it (`spec.preemptionPolicy` is not `Never`).
+    pub preempts: bool,
+    /// `status.nominatedNodeName`: the node that it is to have once there is room.
+    pub nominated: Option<NodeName>,
+    /// `status.startTime`, once a kubelet has taken it up.
+    pub started: Option<Time>,
     /// `metadata.creationTimestamp`.
     pub created: Time,
     /// `metadata.labels`, by which the rules of other pods select it.
@@ -147,6 +153,8 @@ pub struct Pod {
     pub gated: bool,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
+    /// Whether a scheduler has asked for its end in favour of another (its `DisruptionTarget` condition).
+    pub preempted: bool,
     /// Whether it has succeeded or failed and so holds nothing any more.
     pub finished: bool,
     /// `metadata.generation`, quoted in the condition that is written about it; zero when absent.

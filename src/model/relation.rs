@@ -141,7 +141,7 @@ impl HeldTerm {
     }
 }
 
-/// What decides where a pod goes: its spec, and the terms of running pods that concern it.
+/// What decides where a pod goes: its spec, the terms of running pods that concern it, and its rank among others.
 ///
 /// Invariant: pods of equal kind are interchangeable for as long as the cluster does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,6 +150,10 @@ pub struct PodKind {
     pub spec: Arc<PodSpec>,
     /// Terms held by running pods, sorted.
     pub terms: Arc<[Arc<HeldTerm>]>,
+    /// Places kept for pods of this priority or a higher one are not for it.
+    pub priority: i32,
+    /// Whether pods of a lower priority may have to go for it.
+    pub preempts: bool,
 }
 
 impl PodKind {
@@ -166,8 +170,8 @@ impl PodKind {
 }
 
 impl From<Arc<PodSpec>> for PodKind {
-    /// The kind of a pod that concerns no running pod.
+    /// The kind of a pod that concerns no running pod, of priority zero, for which none has to go.
     fn from(spec: Arc<PodSpec>) -> PodKind {
-        PodKind { spec, terms: Arc::default() }
+        PodKind { spec, ..PodKind::default() }
     }
 }

@@ -22,7 +22,7 @@ fn names(queue: &mut Queue) -> String {
 }
 
 fn verdict(message: &str) -> Verdict {
-    Verdict { message: message.into(), at: Time::ZERO, topology: 0 }
+    Verdict { message: message.into(), at: Time::ZERO, topology: 0, hopeless: true }
 }
 
 /// The pod waits as what it is where no running pod concerns it.

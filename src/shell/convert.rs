@@ -6,16 +6,20 @@
 //! `wire` holds the API's side, `quantity` its numbers, `intern` shares equal results, `pod`, `relation` and `node` do the
 //! work.
 
+mod budget;
 mod intern;
 mod node;
 mod pod;
 pub mod quantity;
+mod rejection;
 mod relation;
 pub mod wire;
 
+pub use budget::{budget_id, convert_budget};
 pub use intern::Interner;
 pub use node::{ConvertedNode, convert_node};
 pub use pod::{Condition, Unreadable, condition, convert_pod, is_ours_or_bound, pod_id};
+pub use rejection::convert_rejection;
 
 use std::collections::BTreeMap;
 

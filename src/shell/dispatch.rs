@@ -4,6 +4,7 @@
 //! ```text
 //!   effects ──┬─► bind lane      64 at once, each to a definite answer ──► BindFinished
 //!             ├─► status lane    latest report a pod wins, tried until written
+//!             ├─► eviction lane  a condition, then a deletion, until there is an answer ──► EvictionFinished
 //!             ├─► event lane     bounded queue, dropped and counted when full
 //!             └─► facts          a log line and a metric
 //! ```
@@ -15,6 +16,7 @@
 mod api;
 mod bind;
 mod event;
+mod evict;
 mod status;
 
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::config::Config;
 use crate::effect::{Binding, Effect, UnschedulableReason, UnschedulableReport};
-use crate::event::{BindOutcome, Event};
+use crate::event::{BindOutcome, Event, EvictionOutcome};
 use crate::model::PodUid;
 use crate::shell::convert::{Condition, Unreadable};
 use crate::shell::lease::LeaderToken;
@@ -36,6 +38,7 @@ use api::Caller;
 use bind::{BindLane, Finished};
 pub use event::Reporter;
 use event::{EventLane, Said};
+use evict::{EvictLane, Evicted};
 use status::StatusLane;
 
 /// The owner of what we write, in the objects' managed fields.
@@ -45,7 +48,7 @@ const FIELD_MANAGER: &str = "mig-scheduler";
 pub struct Clients {
     /// For binds.
     pub binds: kube::Client,
-    /// For conditions.
+    /// For conditions and evictions.
     pub status: kube::Client,
     /// For events.
     pub events: kube::Client,
@@ -61,6 +64,7 @@ enum Lanes {
     Open {
         binds: BindLane,
         status: StatusLane,
+        evictions: EvictLane,
         events: EventLane,
     },
     /// Nothing is written. Every bind succeeds at once, so that what would follow is decided too.
@@ -88,6 +92,7 @@ impl Dispatcher {
         let (binds, binder) = bind::lane(caller(clients.binds), status.clone(), bind_size);
         let event_sizes = (size(config.event_lane.concurrency), size(config.event_lane.capacity));
         let (events, writer) = event::lane(caller(clients.events), reporter, event_sizes, metrics.clone());
+        let (evictions, evictor) = evict::lane(caller(clients.status.clone()), config.scheduler_name.clone());
         let patcher = status::run(
             status.clone(),
             caller(clients.status),
@@ -103,10 +108,14 @@ impl Dispatcher {
             "status lane"
         });
         tasks.spawn(async {
+            evictor.run().await;
+            "eviction lane"
+        });
+        tasks.spawn(async {
             writer.run().await;
             "event lane"
         });
-        Dispatcher { lanes: Lanes::Open { binds, status, events }, metrics }
+        Dispatcher { lanes: Lanes::Open { binds, status, evictions, events }, metrics }
     }
 
     /// Lanes that write nothing.
@@ -145,6 +154,16 @@ impl Dispatcher {
                 Lanes::Dry { finished } => finished.push(binding),
             },
             Effect::ReportUnschedulable(report) => self.report(report),
+            Effect::Evict(eviction) => {
+                if let Lanes::Open { evictions, .. } = &mut self.lanes {
+                    evictions.submit(eviction);
+                }
+            }
+            Effect::ReportRejected { pod, explanation } => {
+                if let Lanes::Open { events, .. } = &mut self.lanes {
+                    events.publish(pod, Said::Rejected(explanation));
+                }
+            }
             Effect::ReportScheduled { pod, node } => {
                 if let Lanes::Open { status, events, .. } = &mut self.lanes {
                     status.forget(&pod.uid);
@@ -174,6 +193,7 @@ impl Dispatcher {
             generation,
             reason: UnschedulableReason::SchedulerError,
             message: message.clone(),
+            nominated: None,
             publish: true,
         };
         if status.report(report) {
@@ -195,11 +215,14 @@ impl Dispatcher {
         }
     }
 
-    /// The next bind to end, as the engine hears of it. Waits for ever while none is in flight; may be dropped while it
-    /// waits.
+    /// The next bind or eviction to end, as the engine hears of it. Waits for ever while none is in flight; may be dropped while
+    /// it waits.
     pub async fn next_finished(&mut self) -> Event {
         let finished = match &mut self.lanes {
-            Lanes::Open { binds, .. } => binds.next().await,
+            Lanes::Open { binds, evictions, .. } => tokio::select! {
+                finished = binds.next() => finished,
+                Some(evicted) = evictions.next() => return self.conclude_eviction(evicted),
+            },
             Lanes::Dry { finished } => finished.pop().map(bound),
         };
         match finished {
@@ -208,8 +231,13 @@ impl Dispatcher {
         }
     }
 
-    /// The next bind that has ended already.
+    /// The next bind or eviction that has ended already.
     pub fn try_next_finished(&mut self) -> Option<Event> {
+        if let Lanes::Open { evictions, .. } = &mut self.lanes
+            && let Some(evicted) = evictions.try_next()
+        {
+            return Some(self.conclude_eviction(evicted));
+        }
         let finished = match &mut self.lanes {
             Lanes::Open { binds, .. } => binds.try_next(),
             Lanes::Dry { finished } => finished.pop().map(bound),
@@ -230,6 +258,19 @@ impl Dispatcher {
         }
     }
 
+    fn conclude_eviction(&mut self, evicted: Evicted) -> Event {
+        let Evicted { eviction, outcome, took } = evicted;
+        let ends = outcome == EvictionOutcome::Ends;
+        observe(&self.metrics, CallType::PodEviction, ends, took);
+        let victim = eviction.victim.uid.clone();
+        if let Lanes::Open { events, .. } = &mut self.lanes
+            && ends
+        {
+            events.publish(eviction.victim, Said::Preempted { by: eviction.preemptor, node: eviction.node });
+        }
+        Event::EvictionFinished { victim, outcome }
+    }
+
     /// After its bind a pod may be spoken of again. Unless it is to be tried once more, nothing is to be said of it.
     fn speak_again(&self, finished: &Finished) {
         let Lanes::Open { status, .. } = &self.lanes else { return };
@@ -242,9 +283,10 @@ impl Dispatcher {
 
     /// Updates the gauges of the lanes.
     pub fn publish_gauges(&self) {
-        if let Lanes::Open { binds, status, events } = &self.lanes {
+        if let Lanes::Open { binds, status, evictions, events } = &self.lanes {
             self.metrics.set_pending_calls(CallType::PodBinding, binds.in_flight());
             self.metrics.set_pending_calls(CallType::PodStatusPatch, status.pending());
+            self.metrics.set_pending_calls(CallType::PodEviction, evictions.in_flight());
             self.metrics.set_pending_calls(CallType::Event, events.pending());
         }
     }

@@ -86,6 +86,19 @@ pub fn fact(fact: &Fact) {
         Fact::BindFailed { pod, node, message } => {
             tracing::warn!(%pod, uid = %pod.uid, %node, error = message, "Bind failed.");
         }
+        Fact::Preemption { pod, chosen: Some((node, victims, violations)) } => {
+            tracing::info!(%pod, uid = %pod.uid, %node, victims, violations, "Pods are preempted for pod.");
+        }
+        Fact::Preemption { pod, chosen: None } => {
+            tracing::debug!(%pod, uid = %pod.uid, "Preemption does not help pod.");
+        }
+        Fact::PodRejected { pod, node, reason, message, pause } => {
+            let pause_seconds = pause.map(|pause| pause.as_secs());
+            tracing::warn!(%pod, uid = %pod.uid, %node, reason, message, pause_seconds, "Node turned a bound pod away.");
+        }
+        Fact::EvictionRefused { victim, message } => {
+            tracing::warn!(uid = %victim, error = message, "Pod could not be preempted.");
+        }
         Fact::Forecast { group, changed, .. } => forecast(group, *changed),
     }
 }

@@ -48,6 +48,8 @@ pub enum CallType {
     PodBinding,
     /// Conditions on pods.
     PodStatusPatch,
+    /// Evictions: a condition and a deletion.
+    PodEviction,
     /// Kubernetes events.
     Event,
 }
@@ -62,7 +64,7 @@ pub enum CallResult {
 }
 
 /// What a watch follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Watched {
     /// Nodes.
     Nodes,
@@ -70,6 +72,10 @@ pub enum Watched {
     Pods,
     /// Namespaces.
     Namespaces,
+    /// PodDisruptionBudgets.
+    Budgets,
+    /// Pods of ours that have failed.
+    FailedPods,
 }
 
 /// What the engine's cache holds.
@@ -98,6 +104,7 @@ impl CallType {
         match self {
             CallType::PodBinding => "pod_binding",
             CallType::PodStatusPatch => "pod_status_patch",
+            CallType::PodEviction => "pod_eviction",
             CallType::Event => "event",
         }
     }
@@ -113,11 +120,17 @@ impl CallResult {
 }
 
 impl Watched {
+    /// All of them.
+    pub const ALL: [Watched; 5] =
+        [Watched::Nodes, Watched::Pods, Watched::Namespaces, Watched::Budgets, Watched::FailedPods];
+
     fn as_str(self) -> &'static str {
         match self {
             Watched::Nodes => "nodes",
             Watched::Pods => "pods",
             Watched::Namespaces => "namespaces",
+            Watched::Budgets => "poddisruptionbudgets",
+            Watched::FailedPods => "failed_pods",
         }
     }
 }
@@ -139,6 +152,11 @@ label_value!(AttemptResult, CallType, CallResult, Watched);
 struct AttemptLabels {
     result: AttemptResult,
     profile: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -196,6 +214,9 @@ pub struct Metrics {
     algorithm_duration: Histogram,
     sli_duration: Histograms<SliLabels>,
     pod_attempts: Histogram,
+    kubelet_rejections: Family<ReasonLabels, Counter>,
+    preemption_attempts: Counter,
+    preemption_victims: Histogram,
     pending_pods: Family<QueueLabels, Gauge>,
     incoming_pods: Family<IncomingLabels, Counter>,
     cache_size: Family<CacheLabels, Gauge>,
@@ -229,6 +250,9 @@ impl Metrics {
             algorithm_duration: milliseconds(),
             sli_duration: Family::new_with_constructor(waiting_times),
             pod_attempts: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
+            kubelet_rejections: Family::default(),
+            preemption_attempts: Counter::default(),
+            preemption_victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             pending_pods: Family::default(),
             incoming_pods: Family::default(),
             cache_size: Family::default(),
@@ -278,6 +302,21 @@ impl Metrics {
             "pod_scheduling_attempts",
             "Number of attempts it took to schedule a pod",
             self.pod_attempts.clone(),
+        );
+        registry.register(
+            "kubelet_rejections",
+            "Number of pods that were bound and then turned away by their node's kubelet, by its reason",
+            self.kubelet_rejections.clone(),
+        );
+        registry.register(
+            "preemption_attempts",
+            "Number of times it was looked whether pods could go for another",
+            self.preemption_attempts.clone(),
+        );
+        registry.register(
+            "preemption_victims",
+            "Number of pods chosen to go for another",
+            self.preemption_victims.clone(),
         );
     }
 
@@ -347,15 +386,18 @@ impl Metrics {
             drop(self.schedule_attempts.get_or_create(&self.attempt(result)));
             drop(self.attempt_duration.get_or_create(&self.attempt(result)));
         }
-        for call_type in [CallType::PodBinding, CallType::PodStatusPatch, CallType::Event] {
+        for call_type in CALL_TYPES {
             drop(self.pending_calls.get_or_create(&LaneLabels { call_type }));
             drop(self.dropped_calls.get_or_create(&LaneLabels { call_type }));
             for result in [CallResult::Success, CallResult::Error] {
                 drop(self.calls.get_or_create(&CallLabels { call_type, result }));
             }
         }
+        for reason in REJECTIONS {
+            drop(self.kubelet_rejections.get_or_create(&ReasonLabels { reason }));
+        }
         self.forecasts.zero();
-        for resource in [Watched::Nodes, Watched::Pods, Watched::Namespaces] {
+        for resource in Watched::ALL {
             drop(self.watch_restarts.get_or_create(&WatchLabels { resource }));
         }
     }
@@ -376,6 +418,18 @@ impl Metrics {
                 self.observe_bound(*attempts, *waited);
             }
             Fact::BindFailed { .. } => self.count_attempt(AttemptResult::Error),
+            Fact::PodRejected { reason, .. } => {
+                let labels = ReasonLabels { reason: rejection_label(reason) };
+                self.kubelet_rejections.get_or_create(&labels).inc();
+            }
+            Fact::Preemption { chosen, .. } => {
+                self.preemption_attempts.inc();
+                if let Some((_, victims, _)) = chosen {
+                    self.preemption_victims.observe(*victims as f64);
+                }
+            }
+            // Counted as a call.
+            Fact::EvictionRefused { .. } => {}
             Fact::Forecast { at, group, .. } => self.forecasts.set(*at, group),
         }
     }
@@ -458,6 +512,32 @@ impl Metrics {
         Ok(text)
     }
 }
+
+/// kubelet's reasons that have a series of their own.
+const REJECTIONS: [&str; 12] = [
+    "UnexpectedAdmissionError",
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfephemeral-storage",
+    "OutOfpods",
+    "OutOfextended",
+    "NodeAffinity",
+    "NodePorts",
+    "Preempting",
+    "TaintToleration",
+    "TopologyAffinityError",
+    "other",
+];
+
+/// The label of a reason. Extended resources share one: their names are anybody's.
+fn rejection_label(reason: &str) -> &'static str {
+    let fallback = if reason.starts_with("OutOf") { "OutOfextended" } else { "other" };
+    REJECTIONS.into_iter().find(|known| *known == reason).unwrap_or(fallback)
+}
+
+/// All lanes.
+const CALL_TYPES: [CallType; 4] =
+    [CallType::PodBinding, CallType::PodStatusPatch, CallType::PodEviction, CallType::Event];
 
 /// All parts of the queue.
 const QUEUES: [QueueName; 4] =

@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Invariants:
-//! - No decision is taken before this replica leads *and* nodes, pods and namespaces have been listed from
-//!   then on. Until then, and as a
-//!   standby, the engine only learns.
+//! - No decision is taken before this replica leads *and* nodes, pods, namespaces and disruption budgets have been listed
+//!   from then on. Until then, and as a standby, the engine only learns.
 //! - A task that ends ends the process: a scheduler that lacks a part must not look alive.
 //! - SIGTERM stops decisions first, then waits for the binds under way, writes the events that are left and frees the lease,
 //!   unless a bind is still without an answer: it may yet land, and the next leader must not list before. A lost lease does
 //!   none of that: another replica may be at work already.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -201,7 +201,7 @@ impl Process {
             clock: Clock::start(),
             engine: Engine::new(options(&config)),
             dispatcher,
-            gate: Gate { leads, required: FIRST_LIST, wanted, listed: [0; 3], synced: false },
+            gate: Gate { leads, required: FIRST_LIST, wanted, listed: BTreeMap::new(), synced: false },
             effects: Vec::new(),
             metrics,
             health,
@@ -323,7 +323,7 @@ impl Core {
                 if self.gate.list(kind, number) {
                     self.health.synced();
                     let (nodes, pods) = (self.engine.cache().node_count(), self.engine.cache().pod_count());
-                    tracing::info!(nodes, pods, "Nodes, pods and namespaces are listed.");
+                    tracing::info!(nodes, pods, "Nodes, pods and what else decides are listed.");
                     self.step(Event::Synced);
                 }
             }
@@ -399,14 +399,14 @@ struct Gate {
     /// Lists of this number or a later one are recent enough.
     required: u64,
     wanted: watch::Sender<u64>,
-    /// The number of the last complete list: of nodes, of pods, of namespaces.
-    listed: [u64; 3],
+    /// The number of the last complete list of each kind.
+    listed: BTreeMap<Watched, u64>,
     synced: bool,
 }
 
 impl Gate {
     fn is_open(&self) -> bool {
-        self.leads && self.listed.iter().all(|number| *number >= self.required)
+        self.leads && self.has_listed(self.required)
     }
 
     /// Leadership is what it is now. What was listed before it began may be older than the last write of the previous leader.
@@ -420,14 +420,15 @@ impl Gate {
 
     /// A list is complete; whether with it everything is listed for the first time.
     fn list(&mut self, kind: Watched, number: u64) -> bool {
-        match kind {
-            Watched::Nodes => self.listed[0] = number,
-            Watched::Pods => self.listed[1] = number,
-            Watched::Namespaces => self.listed[2] = number,
-        }
-        let first = !self.synced && self.listed.iter().all(|number| *number >= FIRST_LIST);
+        self.listed.insert(kind, number);
+        let first = !self.synced && self.has_listed(FIRST_LIST);
         self.synced |= first;
         first
+    }
+
+    /// Whether lists of this number or a later one are complete for every kind.
+    fn has_listed(&self, least: u64) -> bool {
+        self.listed.len() == Watched::ALL.len() && self.listed.values().all(|number| *number >= least)
     }
 }
 
@@ -509,6 +510,17 @@ fn follow(
         namespaces.await;
         "watch of namespaces"
     });
+    let budgets = watches::budgets(client.clone(), sender.clone(), wanted.clone(), metrics.clone());
+    tasks.spawn(async move {
+        budgets.await;
+        "watch of disruption budgets"
+    });
+    let (name, failed_metrics) = (config.scheduler_name.clone(), metrics.clone());
+    let (failed_client, failed_sender, failed_wanted) = (client.clone(), sender.clone(), wanted.clone());
+    tasks.spawn(async move {
+        watches::rejections(failed_client, &name, failed_sender, failed_wanted, failed_metrics).await;
+        "watch of failed pods"
+    });
     let (name, metrics) = (config.scheduler_name.clone(), metrics.clone());
     tasks.spawn(async move {
         watches::pods(client, &name, sender, wanted, metrics).await;
@@ -567,7 +579,7 @@ mod tests {
             leads,
             required: FIRST_LIST,
             wanted: watch::channel(FIRST_LIST).0,
-            listed: [0; 3],
+            listed: BTreeMap::new(),
             synced: false,
         }
     }
@@ -666,24 +678,26 @@ mod tests {
     #[test]
     fn opens_when_all_are_listed() {
         let mut gate = gate(true);
-        assert!(!gate.list(Watched::Namespaces, 1) && !gate.is_open());
-        assert!(!gate.list(Watched::Nodes, 1) && !gate.is_open());
-        assert!(gate.list(Watched::Pods, 1) && gate.is_open());
-        assert!(!gate.list(Watched::Pods, 1), "only the first time is the first");
+        let [rest @ .., last] = Watched::ALL;
+        for kind in rest {
+            assert!(!gate.list(kind, 1) && !gate.is_open());
+        }
+        assert!(gate.list(last, 1) && gate.is_open());
+        assert!(!gate.list(last, 1), "only the first time is the first");
     }
 
     #[test]
     fn a_standby_lists_anew_when_it_leads() {
         let mut gate = gate(false);
-        gate.list(Watched::Nodes, 1);
-        gate.list(Watched::Namespaces, 1);
-        assert!(gate.list(Watched::Pods, 1), "a standby is ready");
+        let firsts = Watched::ALL.map(|kind| gate.list(kind, 1));
+        assert!(firsts.contains(&true), "a standby is ready");
         assert!(!gate.is_open());
         gate.lead(true);
         assert_eq!(*gate.wanted.borrow(), 2);
         gate.list(Watched::Nodes, 1);
-        gate.list(Watched::Pods, 2);
-        gate.list(Watched::Namespaces, 2);
+        for kind in Watched::ALL.into_iter().filter(|kind| *kind != Watched::Nodes) {
+            gate.list(kind, 2);
+        }
         assert!(!gate.is_open(), "a list from before does not count");
         gate.list(Watched::Nodes, 2);
         assert!(gate.is_open());

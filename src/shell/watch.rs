@@ -1,4 +1,4 @@
-//! Watches nodes, pods and namespaces and turns what the API says into the engine's events.
+//! Watches nodes, pods, namespaces and disruption budgets and turns what the API says into the engine's events.
 //!
 //! ```text
 //!   kube watcher ── Init, InitApply…, InitDone, Apply, Delete ──► tracker ── Update… ──► engine loop
@@ -11,6 +11,9 @@
 //!
 //! No API object is kept: an object is converted when it arrives, and only its name and uid stay here. Their number is that
 //! of the nodes, of the namespaces and of the pods that concern us; the channel to the engine loop is bounded, and a full one slows the watch.
+
+mod budgets;
+mod rejections;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -33,6 +36,9 @@ use crate::shell::convert::{
 };
 use crate::shell::metrics::{Metrics, Watched};
 
+pub use budgets::budgets;
+pub use rejections::rejections;
+
 /// Updates that may wait for the engine loop: a page of a list and what is watched meanwhile, half a kilobyte each.
 pub const CHANNEL_CAPACITY: usize = 1024;
 
@@ -49,13 +55,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The rights that the watches need, in all namespaces: API group, resource, verb.
-pub const RIGHTS: [(&str, &str, &str); 6] = [
+pub const RIGHTS: [(&str, &str, &str); 8] = [
     ("", "nodes", "list"),
     ("", "nodes", "watch"),
     ("", "pods", "list"),
     ("", "pods", "watch"),
     ("", "namespaces", "list"),
     ("", "namespaces", "watch"),
+    ("policy", "poddisruptionbudgets", "list"),
+    ("policy", "poddisruptionbudgets", "watch"),
 ];
 
 /// What a watch tells the engine loop.
@@ -469,7 +477,7 @@ mod tests {
     }
 
     /// What the engine loop hears of a stream, at whose end the engine loop goes.
-    async fn follow_once<T: Tracker>(
+    pub(super) async fn follow_once<T: Tracker>(
         tracker: T,
         events: Vec<watcher::Result<watcher::Event<T::View>>>,
     ) -> Vec<String> {
@@ -499,6 +507,11 @@ mod tests {
             Update::Event(Event::NodeDeleted(name)) => format!("-{name}"),
             Update::Event(Event::NamespaceApplied { name, labels }) => format!("+{name} {}", labels.len()),
             Update::Event(Event::NamespaceDeleted(name)) => format!("-{name}"),
+            Update::Event(Event::PodRejected(rejection)) => {
+                format!("{} {}", rejection.pod.uid, rejection.reason)
+            }
+            Update::Event(Event::BudgetApplied { id, .. }) => format!("+{}", id.name),
+            Update::Event(Event::BudgetDeleted(id)) => format!("-{}", id.name),
             Update::Listed(_, number) => format!("listed {number}"),
             other => format!("{other:?}"),
         }

@@ -302,7 +302,11 @@ impl<'a> World<'a> {
                 }
                 self.pods[pod].blocked |= self.meter.would_suffice(class);
             }
-            Effect::ReportScheduled { .. } | Effect::Fact(_) => {}
+            // A scenario's pods have nobody go for them.
+            Effect::Evict(_)
+            | Effect::ReportRejected { .. }
+            | Effect::ReportScheduled { .. }
+            | Effect::Fact(_) => {}
         }
     }
 

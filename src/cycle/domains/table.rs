@@ -129,8 +129,23 @@ impl Table {
         }
     }
 
-    pub(super) fn is_skewed(&self, constraint: &SpreadConstraint, pods: i64) -> bool {
-        pods + i64::from(constraint.counts_itself) - self.least(constraint) > constraint.max_skew
+    /// Whether a domain of so many pods, `more` of which are only supposed on the node of this share, could take none more.
+    pub(super) fn is_skewed(
+        &self,
+        constraint: &SpreadConstraint,
+        pods: i64,
+        share: &Share,
+        more: i64,
+    ) -> bool {
+        let least = match share.domain.map(|id| &self.domains[id as usize]) {
+            Some(domain) if more != 0 && domain.counting > 0 && self.counting >= constraint.min_domains => {
+                // The number of its domain is another; that of one with as many pods stays.
+                let others = self.sizes.iter().find(|(size, count)| **size != domain.pods || **count > 1);
+                others.map_or(pods, |(least, _)| pods.min(*least))
+            }
+            _ => self.least(constraint),
+        };
+        pods + i64::from(constraint.counts_itself) - least > constraint.max_skew
     }
 
     pub(super) fn choose(&mut self, id: u32, chosen: bool) {

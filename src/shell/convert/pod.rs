@@ -41,7 +41,7 @@ pub struct Unreadable {
     pub error: ConvertError,
 }
 
-/// What the pod's `PodScheduled` condition says, by fingerprint: enough to tell whether writing another would change it.
+/// What the pod's `PodScheduled` condition and its nominated node say, by fingerprint: enough to tell whether writing another would change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Whether its status is `False`: if so, its transition time stays as it is.
@@ -56,6 +56,14 @@ impl Condition {
         (reason, message, generation).hash(&mut hasher);
         Condition { is_false: true, fingerprint: hasher.finish() }
     }
+
+    /// The same, beside the node on which a place is kept for the pod.
+    pub fn with_node(self, node: Option<&str>) -> Condition {
+        let Some(node) = node else { return self };
+        let mut hasher = DefaultHasher::new();
+        (self.fingerprint, node).hash(&mut hasher);
+        Condition { fingerprint: hasher.finish(), ..self }
+    }
 }
 
 /// The pod's `PodScheduled` condition, where it has one.
@@ -66,7 +74,8 @@ pub fn condition(view: &PodView) -> Option<Condition> {
         &text(&found.reason),
         &text(&found.message),
         found.observed_generation.unwrap_or_default(),
-    );
+    )
+    .with_node(nominated_node(view));
     Some(Condition { is_false: found.status == "False", ..said })
 }
 
@@ -91,7 +100,7 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
     let node = bound_to(view).map(|name| interner.text(name).into());
     let generation = view.metadata.generation.unwrap_or_default();
     let labels = convert_labels(view.metadata.labels.as_ref(), interner);
-    let mut reader = Reader { interner, first_error: None };
+    let mut reader = Reader::new(interner);
     let spec = reader.spec(view, &labels);
     if let (None, Some(error)) = (&node, reader.first_error) {
         return Err(Box::new(Unreadable { pod: id, generation, error }));
@@ -101,11 +110,15 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
         scheduler_name: interner.text(view.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER)),
         node,
         priority: view.spec.priority.unwrap_or_default(),
+        preempts: view.spec.preemption_policy.as_deref() != Some("Never"),
+        nominated: nominated_node(view).map(|name| interner.text(name).into()),
+        started: view.status.start_time.as_ref().map(|time| clock::from_timestamp(time.0)),
         created: view.metadata.creation_timestamp.as_ref().map_or(Time::ZERO, |t| clock::from_timestamp(t.0)),
         labels: interner.labels(labels),
         spec: interner.spec(spec),
         gated: view.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
         terminating: view.metadata.deletion_timestamp.is_some(),
+        preempted: is_preempted(view),
         finished: matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")),
         generation,
         placements: Vec::new(),
@@ -114,6 +127,21 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
 
 fn bound_to(view: &PodView) -> Option<&str> {
     view.spec.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Where a place is kept for a pod that has no node yet.
+fn nominated_node(view: &PodView) -> Option<&str> {
+    let name = view.status.nominated_node_name.as_deref().filter(|name| !name.is_empty());
+    name.filter(|_| bound_to(view).is_none())
+}
+
+/// Whether a scheduler has said that the pod ends for another's sake.
+fn is_preempted(view: &PodView) -> bool {
+    view.status.conditions.iter().flatten().any(|condition| {
+        condition.kind == "DisruptionTarget"
+            && condition.status == "True"
+            && condition.reason.as_deref() == Some("PreemptionByScheduler")
+    })
 }
 
 /// What the pod's node says of its containers. One that has no node yet is not resized.
@@ -135,6 +163,18 @@ fn is_resize_infeasible(view: &PodView) -> bool {
 pub(super) struct Reader<'a> {
     interner: &'a mut Interner,
     first_error: Option<ConvertError>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader that has not failed.
+    pub(super) fn new(interner: &'a mut Interner) -> Reader<'a> {
+        Reader { interner, first_error: None }
+    }
+
+    /// Whether a field could not be read.
+    pub(super) fn has_failed(&self) -> bool {
+        self.first_error.is_some()
+    }
 }
 
 impl Reader<'_> {

@@ -123,7 +123,7 @@ impl Reader<'_> {
         }
     }
 
-    fn label_selector(&mut self, path: &str, view: Option<&LabelSelectorView>) -> LabelSelector {
+    pub(super) fn label_selector(&mut self, path: &str, view: Option<&LabelSelectorView>) -> LabelSelector {
         let Some(view) = view else { return LabelSelector::Nothing };
         let pairs: BTreeMap<_, _> = view.match_labels.iter().flatten().collect();
         let mut requirements: Vec<_> =

@@ -37,6 +37,8 @@ pub struct PodSpecView {
     pub node_name: Option<String>,
     /// Its rank.
     pub priority: Option<i32>,
+    /// `PreemptLowerPriority` when absent, or `Never`.
+    pub preemption_policy: Option<String>,
     /// Each holds it back.
     pub scheduling_gates: Option<Vec<IgnoredAny>>,
     /// Its ordinary containers.
@@ -73,8 +75,16 @@ pub struct PodSpecView {
 pub struct PodStatusView {
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     pub phase: Option<String>,
+    /// Why it is in this phase, in one word.
+    pub reason: Option<String>,
+    /// Why, for people.
+    pub message: Option<String>,
     /// What has been said about it.
     pub conditions: Option<Vec<ConditionView>>,
+    /// Where a place is kept for it.
+    pub nominated_node_name: Option<String>,
+    /// When a kubelet took it up.
+    pub start_time: Option<Time>,
     /// Its ordinary containers on their node.
     pub container_statuses: Option<Vec<ContainerStatusView>>,
     /// Its init containers on their node.
@@ -393,6 +403,37 @@ pub struct ImageView {
     pub size_bytes: Option<i64>,
 }
 
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct BudgetView {
+    /// Name and namespace.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// Whose it is.
+    pub spec: BudgetSpecView,
+    /// What is left of it.
+    pub status: BudgetStatusView,
+}
+
+/// `spec` of a PodDisruptionBudget.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct BudgetSpecView {
+    /// Its pods.
+    pub selector: Option<LabelSelectorView>,
+}
+
+/// `status` of a PodDisruptionBudget.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetStatusView {
+    /// How many more of its pods may be missed now.
+    pub disruptions_allowed: i32,
+    /// Pods that were evicted and are still there, by name.
+    pub disrupted_pods: Option<BTreeMap<String, IgnoredAny>>,
+}
+
 /// The fields of `metadata` that are read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -423,8 +464,8 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     })
 }
 
-macro_rules! core_resource {
-    ($view:ty, $kind:literal, $plural:literal, $scope:ty) => {
+macro_rules! resource {
+    ($view:ty, $group:expr, $kind:literal, $plural:literal, $scope:ty) => {
         impl kube::Resource for $view {
             type DynamicType = ();
             type Scope = $scope;
@@ -434,7 +475,7 @@ macro_rules! core_resource {
             }
 
             fn group((): &()) -> Cow<'_, str> {
-                "".into()
+                $group.into()
             }
 
             fn version((): &()) -> Cow<'_, str> {
@@ -456,6 +497,7 @@ macro_rules! core_resource {
     };
 }
 
-core_resource!(PodView, "Pod", "pods", NamespaceResourceScope);
-core_resource!(NodeView, "Node", "nodes", ClusterResourceScope);
-core_resource!(NamespaceView, "Namespace", "namespaces", ClusterResourceScope);
+resource!(PodView, "", "Pod", "pods", NamespaceResourceScope);
+resource!(NodeView, "", "Node", "nodes", ClusterResourceScope);
+resource!(NamespaceView, "", "Namespace", "namespaces", ClusterResourceScope);
+resource!(BudgetView, "policy", "PodDisruptionBudget", "poddisruptionbudgets", NamespaceResourceScope);

@@ -103,13 +103,16 @@ pub enum Call {
     ReadPod,
     /// Change a pod's condition.
     PatchStatus,
+    /// End a pod.
+    DeletePod,
     /// Write an event about a pod.
     CreateEvent,
 }
 
 impl Call {
     /// All of them.
-    pub const ALL: [Call; 4] = [Call::Bind, Call::ReadPod, Call::PatchStatus, Call::CreateEvent];
+    pub const ALL: [Call; 5] =
+        [Call::Bind, Call::ReadPod, Call::PatchStatus, Call::DeletePod, Call::CreateEvent];
 
     /// The right it needs: API group, resource, verb.
     pub const fn right(self) -> (&'static str, &'static str, &'static str) {
@@ -117,6 +120,7 @@ impl Call {
             Call::Bind => ("", "pods/binding", "create"),
             Call::ReadPod => ("", "pods", "get"),
             Call::PatchStatus => ("", "pods/status", "patch"),
+            Call::DeletePod => ("", "pods", "delete"),
             Call::CreateEvent => ("events.k8s.io", "events", "create"),
         }
     }
@@ -125,6 +129,7 @@ impl Call {
         match self.right().2 {
             "create" => Method::POST,
             "patch" => Method::PATCH,
+            "delete" => Method::DELETE,
             _ => Method::GET,
         }
     }
@@ -142,7 +147,7 @@ impl Call {
         };
         match self {
             Call::PatchStatus | Call::CreateEvent => format!("{path}?fieldManager={FIELD_MANAGER}"),
-            Call::Bind | Call::ReadPod => path,
+            Call::Bind | Call::ReadPod | Call::DeletePod => path,
         }
     }
 
@@ -236,6 +241,7 @@ mod tests {
                 "POST /api/v1/namespaces/ns/pods/p/binding",
                 "GET /api/v1/namespaces/ns/pods/p",
                 "PATCH /api/v1/namespaces/ns/pods/p/status?fieldManager=mig-scheduler",
+                "DELETE /api/v1/namespaces/ns/pods/p",
                 "POST /apis/events.k8s.io/v1/namespaces/ns/events?fieldManager=mig-scheduler",
             ]
         );

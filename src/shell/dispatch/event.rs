@@ -51,6 +51,15 @@ pub enum Said {
     Scheduled(NodeName),
     /// It was not, and why.
     FailedScheduling(String),
+    /// Its node turned it away after it was bound, and what follows.
+    Rejected(String),
+    /// It ends in favour of another pod.
+    Preempted {
+        /// Of this.
+        by: PodId,
+        /// Where.
+        node: NodeName,
+    },
 }
 
 /// One event.
@@ -182,9 +191,13 @@ fn body(reporter: &Reporter, note: &Note) -> Value {
             "Scheduled",
             format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name),
         ),
+        Said::Rejected(text) => ("Warning", "Binding", "RejectedByNode", cut_note(text)),
+        Said::Preempted { by, node } => {
+            ("Normal", "Preempting", "Preempted", format!("Preempted by pod {} on node {node}", by.uid))
+        }
         Said::FailedScheduling(text) => ("Warning", "Scheduling", "FailedScheduling", cut_note(text)),
     };
-    json!({
+    let mut document = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"namespace": &*pod.namespace, "name": event_name(&pod.name, note.number)},
@@ -195,13 +208,21 @@ fn body(reporter: &Reporter, note: &Note) -> Value {
         "reason": reason,
         "type": kind,
         "note": text,
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": &*pod.namespace,
-            "name": &*pod.name,
-            "uid": pod.uid.as_str(),
-        },
+        "regarding": reference(pod),
+    });
+    if let Said::Preempted { by, .. } = &note.said {
+        document["related"] = reference(by);
+    }
+    document
+}
+
+fn reference(pod: &PodId) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": &*pod.namespace,
+        "name": &*pod.name,
+        "uid": pod.uid.as_str(),
     })
 }
 
@@ -258,6 +279,17 @@ mod tests {
             [&document["type"], &document["action"], &document["reason"], &document["note"]],
             ["Warning", "Scheduling", "FailedScheduling", "0/1 nodes"]
         );
+    }
+
+    #[test]
+    fn a_victim_hears_of_its_preemptor() {
+        let by = PodId { namespace: "ns".into(), name: "q".into(), uid: "u-2".into() };
+        let document = body(&reporter(), &note("p", Said::Preempted { by, node: "n0".into() }));
+        assert_eq!(
+            [&document["type"], &document["action"], &document["reason"], &document["note"]],
+            ["Normal", "Preempting", "Preempted", "Preempted by pod u-2 on node n0"]
+        );
+        assert_eq!([&document["regarding"]["name"], &document["related"]["name"]], ["p", "q"]);
     }
 
     #[test]

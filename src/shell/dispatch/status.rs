@@ -1,4 +1,4 @@
-//! The status lane: what stands in the way of each pod, as its `PodScheduled` condition.
+//! The status lane: what stands in the way of each pod, as its `PodScheduled` condition, and where a place is kept for it.
 //!
 //! ```text
 //!   report ──► wanted ──► ready ──► under way ──► written
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use super::api::{Answer, Call, Caller, NoAnswer, Pause};
 use super::observe;
 use crate::effect::UnschedulableReport;
-use crate::model::{PodId, PodUid};
+use crate::model::{NodeName, PodId, PodUid};
 use crate::shell::convert::Condition;
 use crate::shell::metrics::{CallType, Metrics};
 
@@ -297,6 +297,7 @@ impl Entry {
 
 fn condition_of(report: &UnschedulableReport) -> Condition {
     Condition::not_scheduled(report.reason.as_str(), &report.message, report.generation)
+        .with_node(report.nominated.as_ref().map(NodeName::as_str))
 }
 
 /// Sends patches, `concurrency` at once, until this replica no longer leads.
@@ -395,7 +396,8 @@ fn judge(answer: &Answer) -> Outcome {
     }
 }
 
-/// The patch. Conditions merge by type; a transition time that is left out stays as it was.
+/// The patch. Conditions merge by type; a transition time that is left out stays as it was. Where no place is kept for the pod
+/// any more, the node it named goes.
 fn body(job: &Job) -> Value {
     let report = &job.report;
     let mut condition = json!({
@@ -412,7 +414,9 @@ fn body(job: &Job) -> Value {
         let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap_or_default();
         condition["lastTransitionTime"] = json!(now.to_string());
     }
-    json!({"metadata": {"uid": report.pod.uid.as_str()}, "status": {"conditions": [condition]}})
+    let nominated = report.nominated.as_ref().map(NodeName::as_str);
+    let status = json!({"conditions": [condition], "nominatedNodeName": nominated});
+    json!({"metadata": {"uid": report.pod.uid.as_str()}, "status": status})
 }
 
 #[cfg(test)]
@@ -427,6 +431,7 @@ mod tests {
             generation: 1,
             reason: UnschedulableReason::Unschedulable,
             message: message.to_owned(),
+            nominated: None,
             publish: true,
         }
     }
@@ -598,8 +603,10 @@ mod tests {
             body(&job),
             json!({"metadata": {"uid": "u-1"}, "status": {"conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no \"room\"",
-                "observedGeneration": 1}]}})
+                "observedGeneration": 1}], "nominatedNodeName": null}})
         );
+        job.report.nominated = Some("n0".into());
+        assert_eq!(body(&job)["status"]["nominatedNodeName"], json!("n0"));
         job.was_false = false;
         let time = body(&job)["status"]["conditions"][0]["lastTransitionTime"].as_str().unwrap().to_owned();
         assert!(time.ends_with('Z') && !time.contains('.'), "{time}");

@@ -220,6 +220,7 @@ async fn patch_by(script: &[&str]) -> Vec<Value> {
         generation: 2,
         reason: UnschedulableReason::Unschedulable,
         message: "one".to_owned(),
+        nominated: None,
         publish: false,
     });
     let served = tokio::time::timeout(Duration::from_secs(20), serve(handle, script));
@@ -258,6 +259,7 @@ async fn a_report_that_pauses_holds_no_place() {
             generation: 0,
             reason: UnschedulableReason::Unschedulable,
             message: "no room".to_owned(),
+            nominated: None,
             publish: false,
         });
     }
@@ -288,6 +290,7 @@ async fn a_condition_that_is_refused_is_counted() {
         generation: 0,
         reason: UnschedulableReason::SchedulerError,
         message: "m".to_owned(),
+        nominated: None,
         publish: false,
     });
     let served = async {
@@ -327,6 +330,7 @@ async fn a_bind_waits_for_the_patch_under_way() {
         generation: 0,
         reason: UnschedulableReason::Unschedulable,
         message: "no room".to_owned(),
+        nominated: None,
         publish: false,
     }));
     let (patch, answer) = handle.next_request().await.unwrap();
