@@ -320,7 +320,20 @@ async fn patch(client: Client, pod: &Pod, decision: &Result<(), Rejection>) -> R
 #[derive(Debug, Default)]
 pub struct Machines {
     plane: NodePlane,
+    /// Nodes whose device plugin hands out nothing, whatever they advertise.
+    broken: BTreeSet<String>,
     interner: Interner,
+}
+
+impl Machines {
+    /// Breaks a node's device plugin, or repairs it.
+    pub fn set_broken(&mut self, node: &str, broken: bool) {
+        if broken {
+            self.broken.insert(node.to_owned());
+        } else {
+            self.broken.remove(node);
+        }
+    }
 }
 
 impl Admission for Machines {
@@ -332,6 +345,14 @@ impl Admission for Machines {
     }
 
     fn admit(&mut self, node: &str, pod: &Pod) -> Result<(), Rejection> {
+        if self.broken.contains(node) {
+            let message =
+                "Allocate failed due to rpc error: the device plugin is broken, which is unexpected";
+            return Err(Rejection {
+                reason: "UnexpectedAdmissionError".to_owned(),
+                message: message.to_owned(),
+            });
+        }
         let view: PodView = view(pod);
         let id = pod_id(&view, &mut self.interner);
         let pod = convert_pod(&view, id, &mut self.interner).expect("fixtures write pods that can be read");
