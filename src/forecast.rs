@@ -9,7 +9,10 @@
 //! Pure: a forecast is a function of the windows and of what a model learnt from earlier ones. No clock is read: whether a
 //! series is stale follows from the time that the caller passes in.
 
+pub mod backtest;
 pub mod baselines;
+pub mod decision;
+pub mod gate;
 pub mod lstm;
 pub mod outlook;
 pub mod scale;
@@ -78,7 +81,18 @@ pub trait Forecaster {
 
     /// Forecasts every window.
     fn forecast(&self, windows: &Windows) -> Result<Forecasts, ForecastError>;
+
+    /// Learns from windows whose targets have become known; what has nothing to learn does nothing.
+    ///
+    /// # Errors
+    /// When the windows are of another shape than those it was made from.
+    fn learn(&mut self, _known: &LabelledWindows) -> Result<(), ForecastError> {
+        Ok(())
+    }
 }
+
+/// A model that may work on a thread of its own.
+pub type Model = Box<dyn Forecaster + Send>;
 
 /// Why there is no forecast.
 #[derive(Clone, Debug, PartialEq, Error)]

@@ -4,15 +4,15 @@
 //!   Point (the mean of one window) ──► Calibrated (quantiles from the model's own past errors) ──► Forecaster
 //! ```
 //!
-//! | model | what it says | cost a window |
-//! |---|---|---|
-//! | [`Persistence`] | the last value | 0.01 µs |
-//! | [`WindowMean`] | the mean of the window | 0.02 µs |
-//! | [`SeasonalNaive`] | the value of a day ago | 0.01 µs |
-//! | [`Linear`] | a linear map of the window, learnt over all series or for one with all as a prior | 0.3 µs |
-//! | [`Seasonal`] | the same, with the means of the last hours and what followed a day and a week ago | 2 µs |
-//! | [`Ets`] | exponential smoothing, fitted to the last 300 values | 100 µs |
-//! | [`Arima`] | ARMA of the values or their changes, fitted to the last 300 values | 50 µs |
+//! | model | what it says |
+//! |---|---|
+//! | [`Persistence`] | the last value |
+//! | [`WindowMean`] | the mean of the window |
+//! | [`SeasonalNaive`] | the value of a day ago |
+//! | [`Linear`] | a linear map of the window, learnt over all series or for one with all as a prior |
+//! | [`Seasonal`] | the same, with the means of the last hours and what followed a day and a week ago |
+//! | [`Ets`] | exponential smoothing, fitted to the last 300 values |
+//! | [`Arima`] | ARMA of the values or their changes, fitted to the last 300 values |
 //!
 //! All are written here rather than taken from a library: `augurs-ets`, the one ETS crate, has no seasonal models, calls some of
 //! its model types untested, and brings nalgebra, rand and rand_distr; ARIMA has no maintained crate. What a forecast of ten
@@ -26,7 +26,7 @@ mod simple;
 mod solve;
 mod spread;
 
-use super::{ForecastError, Forecaster, Forecasts, LabelledWindows, Windows};
+use super::{ForecastError, Forecaster, Forecasts, LabelledWindows, Model, Windows};
 
 pub use arima::Arima;
 pub use ets::Ets;
@@ -45,6 +45,31 @@ pub trait Point {
 
     /// Writes the mean of window `at`, one value a step. What is not finite is replaced by the last input.
     fn mean(&self, windows: &Windows, at: usize, mean: &mut [f64]);
+
+    /// Learns from windows whose targets have become known.
+    ///
+    /// # Errors
+    /// When the windows are of another shape than those it was made from.
+    fn learn(&mut self, _known: &LabelledWindows) -> Result<(), ForecastError> {
+        Ok(())
+    }
+}
+
+/// Every model, from simple to complex: those that learn do so from `learnt`, and quantiles come from errors on `held_out`.
+pub fn all(learnt: &LabelledWindows, held_out: &LabelledWindows) -> Vec<Model> {
+    fn model<P: Point + Send + 'static>(point: P, held_out: &LabelledWindows) -> Model {
+        Box::new(Calibrated::new(point, held_out))
+    }
+    vec![
+        model(Persistence, held_out),
+        model(WindowMean, held_out),
+        model(SeasonalNaive, held_out),
+        model(Linear::pooled(learnt), held_out),
+        model(Linear::own(learnt), held_out),
+        model(Ets, held_out),
+        model(Seasonal::fit(learnt), held_out),
+        model(Arima, held_out),
+    ]
 }
 
 /// A model of the mean with quantiles from its past errors.
@@ -82,6 +107,10 @@ impl<P: Point> Forecaster for Calibrated<P> {
             self.spread.extend(&mut forecasts, windows.recent(at, FITTED_HISTORY), &mean);
         }
         Ok(forecasts)
+    }
+
+    fn learn(&mut self, known: &LabelledWindows) -> Result<(), ForecastError> {
+        self.point.learn(known)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::solve::Normal;
 use super::{Point, last};
-use crate::forecast::{ForecastError, LabelledWindows, SeriesKey, Windows};
+use crate::forecast::{ForecastError, LabelledWindows, SeriesKey, Shape, Windows};
 
 /// How many windows' worth all other series count in a series' own map. Windows overlap, so that 300 are ten independent ones.
 const PRIOR_WINDOWS: f64 = 300.0;
@@ -43,13 +43,21 @@ impl Features for Lags {
 /// The sums that linear maps follow from.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
+    shape: Shape,
     all: Normal,
     by_series: BTreeMap<SeriesKey, Normal>,
 }
 
 impl Sums {
     /// Adds windows.
-    pub(super) fn add<F: Features>(&mut self, learnt: &LabelledWindows) {
+    ///
+    /// # Errors
+    /// When their shape is not that of the first ones.
+    pub(super) fn add<F: Features>(&mut self, learnt: &LabelledWindows) -> Result<(), ForecastError> {
+        if learnt.windows.shape != self.shape {
+            let (expected, found) = (self.shape, learnt.windows.shape);
+            return Err(ForecastError::OtherShape { model: "linear", expected, found });
+        }
         let mut features = Vec::new();
         for at in 0..learnt.len() {
             features.clear();
@@ -68,13 +76,17 @@ impl Sums {
                 }
             }
         }
+        Ok(())
     }
 
+    /// The sums over windows.
     pub(super) fn of<F: Features>(learnt: &LabelledWindows) -> Sums {
         let shape = learnt.windows.shape;
         let all = Normal::new(F::width(shape.look_back) + 1, shape.horizon);
-        let mut sums = Sums { all, by_series: BTreeMap::new() };
-        sums.add::<F>(learnt);
+        let mut sums = Sums { shape, all, by_series: BTreeMap::new() };
+        // The shape is the windows' own.
+        let added = sums.add::<F>(learnt);
+        debug_assert_eq!(added, Ok(()));
         sums
     }
 
@@ -128,23 +140,6 @@ impl Linear {
         let sums = Sums::of::<Lags>(learnt);
         Linear { pooled: sums.pooled(), own: Some(sums.own()), sums }
     }
-
-    /// Learns from further windows.
-    ///
-    /// # Errors
-    /// When their shape is not that of the first ones.
-    pub fn learn(&mut self, more: &LabelledWindows) -> Result<(), ForecastError> {
-        let shape = more.windows.shape;
-        let expected = (Lags::width(shape.look_back) + 1) * shape.horizon;
-        if expected != self.pooled.len() {
-            let (table, found) = ("weights", self.pooled.len());
-            return Err(ForecastError::Length { table, found, expected });
-        }
-        self.sums.add::<Lags>(more);
-        self.pooled = self.sums.pooled();
-        self.own = self.own.is_some().then(|| self.sums.own());
-        Ok(())
-    }
 }
 
 impl Point for Linear {
@@ -155,5 +150,12 @@ impl Point for Linear {
     fn mean(&self, windows: &Windows, at: usize, mean: &mut [f64]) {
         let own = self.own.as_ref().zip(windows.key(at)).and_then(|(own, key)| own.get(key));
         apply::<Lags>(own.unwrap_or(&self.pooled), windows, at, mean);
+    }
+
+    fn learn(&mut self, known: &LabelledWindows) -> Result<(), ForecastError> {
+        self.sums.add::<Lags>(known)?;
+        self.pooled = self.sums.pooled();
+        self.own = self.own.is_some().then(|| self.sums.own());
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::linear::{Features, Lags, Sums, apply};
 use super::{Point, last};
-use crate::forecast::{LabelledWindows, SeriesKey, Windows};
+use crate::forecast::{ForecastError, LabelledWindows, SeriesKey, Windows};
 
 /// Lengths of the means before a window's end, in steps, rising.
 const MEANS: [usize; 5] = [60, 120, 300, 720, 1_440];
@@ -75,6 +75,7 @@ fn mean(values: &[f32]) -> Option<f64> {
 /// The linear autoregression with a longer memory, a map for each series.
 #[derive(Clone, Debug)]
 pub struct Seasonal {
+    sums: Sums,
     pooled: Vec<f64>,
     own: BTreeMap<SeriesKey, Vec<f64>>,
 }
@@ -83,7 +84,7 @@ impl Seasonal {
     /// Learns from training windows.
     pub fn fit(learnt: &LabelledWindows) -> Seasonal {
         let sums = Sums::of::<LongMemory>(learnt);
-        Seasonal { pooled: sums.pooled(), own: sums.own() }
+        Seasonal { pooled: sums.pooled(), own: sums.own(), sums }
     }
 }
 
@@ -95,5 +96,12 @@ impl Point for Seasonal {
     fn mean(&self, windows: &Windows, at: usize, mean: &mut [f64]) {
         let own = windows.key(at).and_then(|key| self.own.get(key));
         apply::<LongMemory>(own.unwrap_or(&self.pooled), windows, at, mean);
+    }
+
+    fn learn(&mut self, known: &LabelledWindows) -> Result<(), ForecastError> {
+        self.sums.add::<LongMemory>(known)?;
+        self.pooled = self.sums.pooled();
+        self.own = self.sums.own();
+        Ok(())
     }
 }

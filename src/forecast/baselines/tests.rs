@@ -205,19 +205,6 @@ fn learning_in_parts_is_learning_at_once() {
     assert!(parts.learn(&wrong).is_err());
 }
 
-fn everything(learnt: &LabelledWindows) -> Vec<Box<dyn Forecaster>> {
-    vec![
-        Box::new(Calibrated::new(Persistence, learnt)),
-        Box::new(Calibrated::new(WindowMean, learnt)),
-        Box::new(Calibrated::new(SeasonalNaive, learnt)),
-        Box::new(Calibrated::new(Linear::pooled(learnt), learnt)),
-        Box::new(Calibrated::new(Linear::own(learnt), learnt)),
-        Box::new(Calibrated::new(Seasonal::fit(learnt), learnt)),
-        Box::new(Calibrated::new(Ets, learnt)),
-        Box::new(Calibrated::new(Arima, learnt)),
-    ]
-}
-
 #[test]
 fn nothing_but_numbers_comes_out() {
     let mut jump = noise(500, 1);
@@ -228,7 +215,7 @@ fn nothing_but_numbers_comes_out() {
     let tiny = noise(500, 4).into_iter().map(|value| value * 1e-30).collect();
     for values in [jump, gap, extremes, tiny, vec![0.0; 500], vec![1.0; 41]] {
         let all = rolling(&series(values.clone()));
-        for model in everything(&all) {
+        for model in super::all(&all, &all) {
             let forecasts = model.forecast(&all.windows).unwrap();
             assert!(forecasts.is_finite(), "{} on {:?}", model.name(), &values[..3]);
             assert_eq!(forecasts.len(), all.len());
@@ -246,7 +233,7 @@ fn quantiles_hold_what_they_say() {
     let part = |range: std::ops::Range<usize>| all.select(&range.collect::<Vec<_>>());
     // The first day has none before it.
     let (learnt, tested) = (part(1_440..half), part(half..all.len()));
-    for model in everything(&learnt) {
+    for model in super::all(&learnt, &learnt) {
         let forecasts = model.forecast(&tested.windows).unwrap();
         for (which, expected) in crate::forecast::QUANTILES.into_iter().enumerate() {
             let below =
@@ -267,7 +254,7 @@ fn a_forecast_does_not_depend_on_the_rest_of_the_batch_nor_on_the_future() {
         Windows::at(SHAPE, &series(values), &origins).unwrap()
     };
     let learnt = rolling(&series(values[..1_000].iter().copied()));
-    for model in everything(&learnt) {
+    for model in super::all(&learnt, &learnt) {
         let seen = model.forecast(&windows(values.clone())).unwrap();
         assert_eq!(seen, model.forecast(&windows(changed.clone())).unwrap(), "{}", model.name());
     }
