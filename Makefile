@@ -14,7 +14,7 @@ PYTHON ?= python3
 KERAS_VENV ?= $(or $(CARGO_TARGET_DIR),target)/venv-keras
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm bench-churn bench-fgd require-rust
+.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm bench-churn bench-fgd weights require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fmt: ## Format the code
 schema: require-rust ## Write scheduler-config/schema.json anew
 	$(CARGO) run --release --locked --quiet -- config schema > scheduler-config/schema.json.new
 	mv scheduler-config/schema.json.new scheduler-config/schema.json
+
+weights: require-rust ## Train the network that the program brings along, on generated weeks
+	$(CARGO) run --release --locked --quiet -- forecast train --weeks 6 --seed 101 --out weights
 
 controlplane: ## Build the control plane that the end-to-end tests start (needs Go; about 11 minutes once)
 	@tests/controlplane/build.sh

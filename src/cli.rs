@@ -4,6 +4,7 @@
 //! 2 usage or invalid configuration. A reader that closes its pipe early is no failure.
 
 mod config;
+mod forecast;
 mod pack;
 mod run;
 mod simulate;
@@ -32,6 +33,8 @@ Examples:
       a day of inference pods on 100 GPUs, against a static layout
   echo 'demand: [{profile: 1g.5gb, count: 9}]' | mig-scheduler pack --model A100-40GB
       how many GPUs that needs and how they are cut
+  mig-scheduler forecast backtest
+      how good every forecast is on three generated weeks of LLM load
 
 Exit codes: 0 done, 1 failed, 2 usage or invalid configuration.";
 
@@ -54,6 +57,9 @@ enum Command {
     Pack(pack::Arguments),
     /// Run the whole scheduler in virtual time on virtual nodes and compare policies.
     Simulate(simulate::Arguments),
+    /// Forecast usage, and show how good forecasts are.
+    #[command(subcommand)]
+    Forecast(forecast::Command),
 }
 
 impl Cli {
@@ -79,6 +85,7 @@ impl Cli {
                 print(&outcome.text)?;
                 outcome.verdict
             }
+            Command::Forecast(command) => print(&command.run()?),
         }
     }
 }

@@ -38,3 +38,4 @@ pub mod metrics;
 pub mod prometheus;
 pub mod run;
 pub mod watch;
+pub mod weights;

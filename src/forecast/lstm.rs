@@ -24,6 +24,8 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
+
 use candle_core::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +39,8 @@ pub(super) use lanes::{Kernel, dispatch};
 pub(super) use linear::Linear;
 pub(super) use sizes::Affine;
 
-use super::{ForecastError, Forecaster, Forecasts, Shape, Windows};
+use super::train::{self, TrainError, TrainOptions};
+use super::{ForecastError, Forecaster, Forecasts, LabelledWindows, Shape, Windows};
 
 /// The model's name in reports and metrics.
 const NAME: &str = "lstm";
@@ -115,6 +118,25 @@ impl Lstm {
         Lstm { network: Network::new(*self.network.sizes(), threads), ..self }
     }
 
+    /// The same model with the ranges of groups that it does not know yet taken from `windows`: what is
+    /// small or large in one unit says nothing about another.
+    pub fn acquaint(mut self, windows: &LabelledWindows) -> Lstm {
+        if !windows.is_empty() {
+            for (group, range) in Scaler::of(windows).groups {
+                self.scaler.groups.entry(group).or_insert(range);
+            }
+        }
+        self
+    }
+
+    /// The same model with all ranges taken from `windows`: for values in another unit than those it was trained on.
+    pub fn rescale(mut self, windows: &LabelledWindows) -> Lstm {
+        if !windows.is_empty() {
+            self.scaler = Scaler::of(windows);
+        }
+        self
+    }
+
     /// The four numbers for each step ahead of each encoded window: `[n, horizon, GROUP]`.
     pub(super) fn answers(&self, encoded: Encoded) -> candle_core::Result<Vec<f32>> {
         let shape = (encoded.scales.len(), self.shape.look_back, FEATURES.len());
@@ -168,13 +190,22 @@ impl Forecaster for Lstm {
         }
         match forecasts.is_finite() {
             true => Ok(forecasts),
-            false => {
-                Err(ForecastError::Model { model: NAME, problem: "a forecast is not finite".to_owned() })
-            }
+            false => Err(failed("a forecast is not finite")),
         }
+    }
+
+    /// A small update; of too few windows nothing is learnt.
+    fn learn(&mut self, known: &LabelledWindows) -> Result<(), ForecastError> {
+        let options = TrainOptions { threads: self.network.threads(), ..TrainOptions::update() };
+        match train::update(self, known, &options, &mut |_| ControlFlow::Continue(())) {
+            Ok(updated) => *self = updated,
+            Err(TrainError::TooFew { .. }) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(())
     }
 }
 
-fn failed(error: candle_core::Error) -> ForecastError {
+fn failed(error: impl ToString) -> ForecastError {
     ForecastError::Model { model: NAME, problem: error.to_string() }
 }

@@ -164,6 +164,9 @@ pub enum TrainError {
         /// Epochs done.
         epoch: usize,
     },
+    /// The series are of no use.
+    #[error(transparent)]
+    Series(#[from] ForecastError),
     /// The tensor library failed.
     #[error("training failed: {0}")]
     Candle(#[from] candle_core::Error),
@@ -252,10 +255,7 @@ pub fn update(
     plan(windows, options)?;
     let (training, validation) = split(windows, options);
     let (training, validation) = (windows.select(&training), windows.select(&validation));
-    let mut model = model.clone();
-    for (group, range) in Scaler::of(&training).groups {
-        model.scaler.groups.entry(group).or_insert(range);
-    }
+    let model = model.clone().acquaint(&training);
     let fitted = fit(Begin::Trained, &model, &training, &validation, options, progress)?;
     if fitted.epochs == 0 {
         return Ok(model);

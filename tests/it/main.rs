@@ -6,6 +6,7 @@ mod architecture;
 mod checker;
 mod cli;
 mod config;
+mod forecast;
 mod fractional;
 mod greedy_gap;
 mod manifests;

@@ -34,6 +34,11 @@ impl Network {
         Network { sizes, threads, pool: Arc::default() }
     }
 
+    /// How many threads a pass may keep busy.
+    pub fn threads(&self) -> Threads {
+        self.threads
+    }
+
     /// Its sizes.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
