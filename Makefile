@@ -6,15 +6,19 @@ CARGO ?= cargo
 BENCH_NODES ?= 500 5000
 BENCH_PODS ?= 5000
 BENCH_ROUNDS ?= 2
+BENCH_WINDOWS ?= 400
+BENCH_SEEDS ?= 3
 TRACES ?= ../shared/traces
 N ?= 1000
 SEED ?= 1
-# Where bench-lstm keeps a Python with Keras, and which Python makes it.
+# Where bench-lstm keeps a Python with Keras, and which Python makes it and the one below.
 PYTHON ?= python3
 KERAS_VENV ?= $(or $(CARGO_TARGET_DIR),target)/venv-keras
+# The other forecasters that bench-forecast runs beside ours.
+PEERS_VENV ?= $(or $(CARGO_TARGET_DIR),target)/venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm bench-churn bench-fgd weights require-rust
+.PHONY: help build test unit e2e parity lint fmt schema controlplane bench bench-e2e bench-parvagpu bench-pack bench-lstm bench-churn bench-fgd bench-forecast weights require-rust
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,3 +90,12 @@ bench-churn: require-rust ## Measure waits under churn against greedy rules and 
 
 bench-fgd: require-rust ## Fill the openb cluster by known rules: TRACES=DIR is the folder that holds openb/
 	@$(CARGO) bench --locked --bench fgd -- --traces $(TRACES)
+
+$(PEERS_VENV)/ready: benches/peers/requirements.txt
+	@echo "==> installing other forecasters into $(PEERS_VENV); about 1.5 GB, once" >&2
+	@$(PYTHON) -m venv $(PEERS_VENV) >&2
+	@$(PEERS_VENV)/bin/pip install --quiet --requirement $< >&2
+	@touch $@
+
+bench-forecast: require-rust $(PEERS_VENV)/ready ## Measure forecasts beside other forecasters (needs Python 3.11): BENCH_WINDOWS=400 BENCH_SEEDS=3 TRACES=DIR
+	@$(CARGO) bench --locked --bench forecast -- --traces $(TRACES) --python $(abspath $(PEERS_VENV)/bin/python) --windows $(BENCH_WINDOWS) --seeds $(BENCH_SEEDS)
