@@ -25,6 +25,7 @@
 //! | core | `pods/status` | patch | the status lane |
 //! | `events.k8s.io` | `events` | create | the event lane |
 //! | `coordination.k8s.io` | `leases` | create; get, update by name | `lease`, in its own namespace |
+//! | core | `configmaps` | create; get, update by name | `forecasts`, for what they have learnt, in its own namespace |
 
 pub mod clock;
 pub mod connect;

@@ -3,6 +3,8 @@
 //! ```text
 //!            ┌──────── thread "forecasts", nice 19 ────────┐
 //!   Prometheus ──► usage ──► voice ──► Outlook ────────────┼──► Event::Forecast ──► engine
+//!            │                │                            │
+//!            │             learning ◄──► store ────────────┼──► ConfigMap
 //!            └── health (/readyz), metrics, log ◄──────────┘
 //! ```
 //!
@@ -12,9 +14,13 @@
 //! - It works while this replica leads and rests otherwise; every write asks the leader token first.
 //! - A failure is told once, by a log line when it begins and one when it ends; how long it lasts is in the readiness page.
 
+mod learning;
+mod panel;
 mod record;
+mod store;
 mod voice;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,10 +30,16 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::config::Config;
 use crate::event::Event;
 use crate::forecast::Outlook;
+use crate::forecast::lstm::{Lstm, Threads};
+use crate::shell::connect;
 use crate::shell::http::{Forecasts, Health};
 use crate::shell::lease::LeaderToken;
 use crate::shell::metrics::{CallResult, Metrics};
 use crate::shell::prometheus::{FeedError, QueryError, Server, Usage};
+use crate::shell::weights;
+use learning::Learning;
+pub use store::RIGHTS;
+use store::Store;
 use voice::Voice;
 
 /// Outlooks that may wait for the engine's loop, which takes one in milliseconds.
@@ -43,6 +55,10 @@ const NICE: i32 = 19;
 pub struct Parts {
     /// The configuration.
     pub config: Config,
+    /// Who keeps what is learnt; `None` where nothing may be written.
+    pub kube: Option<kube::Config>,
+    /// This replica, in events.
+    pub identity: String,
     /// Whether this replica leads.
     pub token: LeaderToken,
     /// Where the state is shown.
@@ -113,7 +129,7 @@ impl Drop for Farewell {
 impl Worker {
     fn new(parts: Parts, server: Server, events: mpsc::Sender<Event>) -> Worker {
         let usage = Usage::new(&parts.config.prometheus);
-        let voice = Voice::new(&parts.config.prometheus);
+        let voice = Voice::new(&parts.config.prometheus, network(&parts.config));
         Worker { parts, server, usage, voice, events, told: Told::default() }
     }
 
@@ -132,17 +148,43 @@ impl Worker {
     async fn work(mut self) {
         let mut beat = interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut due = Instant::now();
+        let interval = self.parts.config.forecasting.update_interval;
+        let (shape, token) = (voice::shape(&self.parts.config.prometheus), self.parts.token.clone());
+        let mut learning = Learning::new(shape, token, self.store(), interval);
+        // None while this replica does not lead.
+        let mut due = None;
         while !self.events.is_closed() {
             beat.tick().await;
             if !self.parts.token.is_valid() {
                 self.parts.health.forecasts(Forecasts::Standby, unix_now());
-                due = Instant::now();
-            } else if Instant::now() >= due {
+                due = None;
+                continue;
+            }
+            if due.is_none() {
+                self.parts.health.forecasts(Forecasts::Starting, unix_now());
+                learning.begin(&mut self.voice).await;
+            }
+            if due.is_none_or(|due| Instant::now() >= due) {
                 self.poll(unix_now()).await;
-                due = Instant::now() + self.parts.config.forecasting.poll_interval;
+                due = Some(Instant::now() + self.parts.config.forecasting.poll_interval);
+            }
+            let usage = || self.usage.read().series;
+            if let Some(renewed) = learning.renew(&mut self.voice, usage).await {
+                let result = if renewed { CallResult::Success } else { CallResult::Error };
+                self.parts.metrics.count_forecast_update(result);
             }
         }
+    }
+
+    /// Where to keep what is learnt; its client belongs to this thread's runtime.
+    fn store(&self) -> Option<Store> {
+        let client = connect::client(self.parts.kube.as_ref()?);
+        let client = client.inspect_err(|error| tracing::warn!(%error, "What is learnt will not be kept."));
+        let config = &self.parts.config;
+        let place =
+            (config.leader_election.resource_namespace.as_str(), config.forecasting.config_map.as_str());
+        let (token, timeout) = (self.parts.token.clone(), config.client_connection.request_timeout);
+        Some(Store::new(client.ok()?, place, token, timeout, &self.parts.identity))
     }
 
     /// Looks at Prometheus once.
@@ -194,6 +236,19 @@ impl Told {
             tracing::warn!(problem, "Usage is incomplete.");
         }
         self.problems = problems;
+    }
+}
+
+/// The network to begin with; without one, the simple models are by themselves.
+fn network(config: &Config) -> Option<Lstm> {
+    let shape = voice::shape(&config.prometheus);
+    let file = config.forecasting.model_file.as_deref().map(Path::new);
+    match weights::load(file, shape, Threads::One) {
+        Ok(network) => Some(network),
+        Err(error) => {
+            tracing::warn!(%error, "The network is not used; the simple models forecast without it.");
+            None
+        }
     }
 }
 

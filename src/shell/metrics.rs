@@ -500,6 +500,11 @@ impl Metrics {
         self.forecasts.count_poll(result);
     }
 
+    /// What the forecaster has learnt was renewed and kept, or not.
+    pub fn count_forecast_update(&self, result: CallResult) {
+        self.forecasts.count_update(result);
+    }
+
     /// Whether this replica may act.
     pub fn set_leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));

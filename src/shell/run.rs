@@ -190,6 +190,8 @@ impl Process {
         let updates = follow(connect::watch_client(&kube)?, &config, asked, &metrics, &mut tasks);
         let forecasts = forecasts::start(Parts {
             config: config.clone(),
+            kube: (!dry_run).then(|| kube.clone()),
+            identity: identity.clone(),
             token: token.clone(),
             health: health.clone(),
             metrics: metrics.clone(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use mig_scheduler::config::Config;
 use mig_scheduler::shell::dispatch::Call;
+use mig_scheduler::shell::forecasts;
 use mig_scheduler::shell::http::{self, Health, Pages};
 use mig_scheduler::shell::lease::LeaderToken;
 use mig_scheduler::shell::metrics::Metrics;
@@ -135,18 +136,19 @@ fn cluster_role_is_what_the_shell_uses() {
     assert_eq!(grants(&object("ClusterRole")), used.collect());
 }
 
-/// Tests that the Role grants the configured Lease and no other.
+/// Tests that the Role grants the configured Lease and ConfigMap and no others; what is not there yet has no name to grant.
 #[test]
-fn role_is_the_lease() {
-    let election = shipped_config().leader_election;
-    let grant = |verb: &str, names: &[&String]| {
-        let names = names.iter().map(|name| (*name).clone()).collect();
-        ("coordination.k8s.io".to_owned(), "leases".to_owned(), verb.to_owned(), names)
-    };
-    let name = [&election.resource_name];
-    let expected = [grant("create", &[]), grant("get", &name), grant("update", &name)];
+fn role_is_the_lease_and_what_is_learnt() {
+    let (election, learnt) = (shipped_config().leader_election, shipped_config().forecasting.config_map);
+    let lease = ["create", "get", "update"].map(|verb| ("coordination.k8s.io", "leases", verb));
+    let lease = lease.map(|right| (right, election.resource_name.clone()));
+    let expected = lease.into_iter().chain(forecasts::RIGHTS.map(|right| (right, learnt.clone())));
+    let expected = expected.map(|((group, resource, verb), name)| {
+        let names = if verb == "create" { Vec::new() } else { vec![name] };
+        (group.to_owned(), resource.to_owned(), verb.to_owned(), names)
+    });
     let role = object("Role");
-    assert_eq!(grants(&role), expected.into_iter().collect());
+    assert_eq!(grants(&role), expected.collect());
     assert_eq!(role["metadata"]["namespace"], election.resource_namespace.as_str());
 }
 

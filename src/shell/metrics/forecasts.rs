@@ -35,6 +35,7 @@ struct PollLabels {
 #[derive(Debug, Default)]
 pub(super) struct ForecastMetrics {
     polls: Family<PollLabels, Counter>,
+    updates: Family<PollLabels, Counter>,
     newest: Gauge,
     trusted: Family<GroupLabels, Gauge>,
     share: Family<ModelLabels, Decimal>,
@@ -54,6 +55,11 @@ impl ForecastMetrics {
             "usage_polls",
             "Number of times Prometheus was asked for the usage of GPUs, by the result",
             self.polls.clone(),
+        );
+        registry.register(
+            "forecast_updates",
+            "Number of times that what the forecaster has learnt was renewed and kept, by the result",
+            self.updates.clone(),
         );
         registry.register_with_unit(
             "forecast_timestamp",
@@ -96,7 +102,12 @@ impl ForecastMetrics {
     pub(super) fn zero(&self) {
         for result in [CallResult::Success, CallResult::Error] {
             drop(self.polls.get_or_create(&PollLabels { result }));
+            drop(self.updates.get_or_create(&PollLabels { result }));
         }
+    }
+
+    pub(super) fn count_update(&self, result: CallResult) {
+        self.updates.get_or_create(&PollLabels { result }).inc();
     }
 
     pub(super) fn count_poll(&self, result: CallResult) {

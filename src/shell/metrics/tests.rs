@@ -74,11 +74,13 @@ fn forecasts_become_numbers() {
     metrics.record(&outlook("lstm", None));
     metrics.record(&outlook("linear", Some(0.25)));
     metrics.count_usage_poll(CallResult::Error);
+    metrics.count_forecast_update(CallResult::Success);
     check(
         &metrics,
         &[
             r#"mig_scheduler_usage_polls_total{result="error"} 1"#,
             r#"mig_scheduler_usage_polls_total{result="success"} 0"#,
+            r#"mig_scheduler_forecast_updates_total{result="success"} 1"#,
             "mig_scheduler_forecast_timestamp_seconds 1796000000",
             r#"mig_scheduler_forecast_trusted_series{group="gpu-activity"} 2"#,
             r#"mig_scheduler_forecast_series{group="gpu-activity"} 3"#,
