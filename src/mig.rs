@@ -20,6 +20,7 @@
 pub mod geometry;
 pub mod layout;
 pub mod lookup;
+pub mod node_layout;
 pub mod parted;
 pub mod placement;
 pub mod profile;
@@ -29,6 +30,7 @@ pub mod tables;
 pub use geometry::{Confidence, GpuModel, ProfileGeometry, ProfileIndex, UnknownModel, UnknownProfile};
 pub use layout::{Counts, Layout, LayoutError, LayoutTable, Variants, enumerate_layouts, find_layout};
 pub use lookup::OccupancyTable;
+pub use node_layout::{NodeLayout, NodeLayoutError};
 pub use placement::{Placement, PlacementError, Slots};
 pub use profile::{Attribute, ParseProfileError, ProfileName, RESOURCE_PREFIX};
 pub use step::Step;

@@ -18,6 +18,12 @@ use super::profile::ProfileName;
 /// What every name begins with. With sixteen digits it stays far below the 63 characters of a label's value.
 const NAME_PREFIX: &str = "mig-scheduler-";
 
+/// FNV-1a over 64 bits: for names and for telling a damaged text from a whole one, not against anybody who means harm.
+pub fn content_hash(content: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    content.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
 /// The GPUs of a node that are cut alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Spec {
@@ -49,14 +55,10 @@ impl NodeConfig {
 
     /// The name under which it is published: the same content has the same name, another content another one.
     ///
-    /// The hash is FNV-1a over 64 bits: among the 100,000 layouts that a large cluster might see in its life, two get the same
+    /// It ends with the [`content_hash`]: among the 100,000 layouts that a large cluster might see in its life, two get the same
     /// name with a probability of 3 in 10 billion.
     pub fn name(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in self.content().into_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        format!("{NAME_PREFIX}{hash:016x}")
+        format!("{NAME_PREFIX}{:016x}", content_hash(&self.content()))
     }
 
     /// Everything that distinguishes it: `0,2:1g.5gb=2,3g.20gb=1;1:`.

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// What the device plugin's mixed strategy puts before a profile (k8s-device-plugin `internal/rm/rm.go`).
@@ -66,8 +67,9 @@ impl Attribute {
 
 /// A MIG profile such as `3g.20gb` or `1g.5gb+me`, independent of the GPU model.
 ///
-/// Ordered by compute slices, then memory, then attribute: smallest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Ordered by compute slices, then memory, then attribute: smallest first. In documents it is a text in NVIDIA's own spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ProfileName {
     compute_slices: u8,
     memory_gb: u16,
@@ -147,6 +149,20 @@ impl FromStr for ProfileName {
     fn from_str(value: &str) -> Result<Self, Self::Err> {
         let profile = value.strip_prefix("nvidia.com/").unwrap_or(value);
         parse(profile.strip_prefix("mig-").unwrap_or(profile), value)
+    }
+}
+
+impl TryFrom<String> for ProfileName {
+    type Error = ParseProfileError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<ProfileName> for String {
+    fn from(profile: ProfileName) -> String {
+        profile.to_string()
     }
 }
 
