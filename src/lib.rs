@@ -33,6 +33,7 @@ pub mod fact;
 pub mod forecast;
 pub mod mig;
 pub mod model;
+pub mod planner;
 pub mod queue;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod shell;
