@@ -35,6 +35,7 @@ pub mod mig;
 pub mod model;
 pub mod planner;
 pub mod queue;
+pub mod safety;
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod shell;
 pub mod sim;
