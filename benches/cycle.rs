@@ -162,6 +162,7 @@ impl Bench {
             preempted: false,
             finished: false,
             generation: 1,
+            volumes: None,
             placements: Vec::new(),
         }));
         self.step(Event::Tick { budget: 1 });

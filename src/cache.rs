@@ -27,17 +27,21 @@
 mod node_info;
 mod nominations;
 mod snapshot;
+mod storage;
 mod terms;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid, Shunned};
+use crate::model::{
+    DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid, Shunned, StorageKey, StorageObject,
+};
 
 use terms::TermIndex;
 
 pub use node_info::{NodeInfo, Occupant, Supposed};
 pub use snapshot::Snapshot;
+pub use storage::{Storage, StorageChange};
 
 /// Position of a node in the cache, stable while the node is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +114,7 @@ pub struct Cache {
     namespaces: BTreeMap<Arc<str>, Labels>,
     /// How often a namespace came, went or changed.
     namespace_changes: u64,
+    storage: Storage,
 }
 
 impl Cache {
@@ -173,12 +178,50 @@ impl Cache {
         self.pods.get(uid).is_some_and(|held| held.assumed)
     }
 
-    /// The kind of a pod of ours: its spec and the terms of counted pods that concern it now.
+    /// The kind of a pod of ours: its spec, the terms of counted pods that concern it now, and what its volumes ask for now.
     pub fn kind_of(&self, pod: &Pod) -> PodKind {
         let namespace = &pod.id.namespace;
         let namespace_labels = || self.namespaces.get(namespace).cloned().unwrap_or_default();
         let terms = self.terms.concerning(namespace, namespace_labels, &pod.labels);
-        PodKind { spec: Arc::clone(&pod.spec), terms, priority: pod.priority, preempts: pod.preempts }
+        let volumes = pod.volumes.as_ref().map(|uses| Arc::new(self.storage.needs(&pod.id, uses)));
+        PodKind {
+            spec: Arc::clone(&pod.spec),
+            terms,
+            volumes,
+            priority: pod.priority,
+            preempts: pod.preempts,
+        }
+    }
+
+    /// What is known of claims and volumes.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Takes in an object of storage. Returns what that changes, if it is new or differs from before.
+    pub fn apply_storage(&mut self, object: StorageObject) -> Option<StorageChange> {
+        let change = self.storage.apply(object)?;
+        self.follow_storage(&change);
+        Some(change)
+    }
+
+    /// Takes out an object of storage. Returns what that changes, if it was known.
+    pub fn delete_storage(&mut self, key: &StorageKey) -> Option<StorageChange> {
+        let change = self.storage.delete(key)?;
+        self.follow_storage(&change);
+        Some(change)
+    }
+
+    /// Gives a new generation to every node on which a change of storage may count.
+    fn follow_storage(&mut self, change: &StorageChange) {
+        let mut nodes = self.storage.users(&change.claims);
+        nodes.extend(change.nodes.iter().filter_map(|name| self.find(name)));
+        if change.all {
+            nodes.extend(self.nodes().map(|(at, ..)| at));
+        }
+        for at in nodes {
+            self.change(at);
+        }
     }
 
     /// How often a term came to be held that no counted pod had held.
@@ -273,6 +316,9 @@ impl Cache {
         self.assumed -= usize::from(assumed);
         let pod = self.change(node).remove(uid)?;
         self.terms.remove(&pod.spec);
+        if let Some(uses) = &pod.volumes {
+            self.storage.remove_pod(&pod.namespace, uses, node);
+        }
         if let Some(count) = self.priorities.get_mut(&pod.priority) {
             *count -= 1;
             if *count == 0 {
@@ -312,6 +358,9 @@ impl Cache {
         self.pods.insert(pod.id.uid.clone(), Held { node, assumed });
         self.terms.insert(&pod.spec);
         *self.priorities.entry(pod.priority).or_default() += 1;
+        if let Some(uses) = &pod.volumes {
+            self.storage.insert_pod(&pod.id.namespace, uses, node);
+        }
         self.change(node).insert(pod, placements);
     }
 

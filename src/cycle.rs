@@ -3,6 +3,7 @@
 //! ```text
 //!   filter   which nodes can take the pod                     (node-local predicates, kube-scheduler's rules and words)
 //!   domains  which of them other pods keep it away from       (pod affinity and spreading, by counts per topology domain)
+//!   volumes  which of them its volumes allow                  (node affinity of volumes, attach limits, claims to be bound)
 //!   wishes   which of them suit it                            (preferences, weighed as kube-scheduler does)
 //!   score    which of those is best                           (least fragmentation, then best fit)
 //!   ranking  all that, remembered for pods of equal kind, so that a decision looks only at what changed
@@ -22,6 +23,7 @@ mod preemption;
 mod ranking;
 mod reason;
 mod score;
+mod volumes;
 mod wishes;
 
 use crate::cache::{Cache, NodeIndex};
@@ -29,11 +31,12 @@ use crate::model::{DevicePlacement, PodKind};
 
 pub use diagnosis::Diagnosis;
 pub use filter::feasible;
-pub use hints::{Occasion, has_become_feasible};
+pub use hints::{Occasion, concerns, has_become_feasible};
 pub use preemption::{Preemption, Search};
 pub use ranking::Rankings;
 pub use reason::Reason;
 pub use score::{FragmentationTables, Score, Scoring};
+pub use volumes::assign;
 
 /// What came of looking for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ mod examine;
 mod preemption;
 mod rejections;
 mod standoff;
+mod storage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,6 +167,8 @@ impl Engine {
                 let known = self.cache.delete_namespace(&name);
                 self.follow_namespaces(now, known, effects);
             }
+            Event::StorageApplied(object) => self.apply_storage(now, object, effects),
+            Event::StorageDeleted(key) => self.delete_storage(now, &key, effects),
             Event::BindFinished { uid, node, outcome } => {
                 self.finish_bind(now, &uid, &node, outcome, effects)
             }
@@ -422,15 +425,8 @@ impl Engine {
             self.next_renewal = due;
             return;
         }
-        let (kind, hopeless): (PodKind, _) = (kind.clone(), verdict.hopeless);
-        let diagnosis = Diagnosis::of(&self.cache, &self.tables, &mut self.rankings, &kind);
-        let prospect =
-            if hopeless { Prospect::None(self.explain_prospect(&kind)) } else { Prospect::Awaited };
-        let verdict = self.verdict(now, &diagnosis, prospect);
-        let message = Arc::clone(&verdict.message);
-        let told = self.queue.explain(&kind, verdict);
-        effects
-            .extend(told.iter().map(|pod| report(pod, UnschedulableReason::Unschedulable, &message, false)));
+        let kind: PodKind = kind.clone();
+        self.explain_anew(now, &kind, effects);
         self.next_renewal = now + RENEWAL_PACE;
     }
 
@@ -479,6 +475,9 @@ impl Engine {
         }
         self.follow_terms();
         let Some(pod) = self.cache.occupant(uid).cloned() else { return };
+        if let Some(at) = self.cache.node_of(uid).filter(|_| pod.volumes.is_some()) {
+            self.follow_mounts(now, &pod, self.cache.at(at).name().clone(), effects);
+        }
         let occasion = Occasion { arrived: Some(&pod), ..Occasion::default() };
         self.wake(now, &occasion, QueueCause::AssignedPodAdd, effects);
     }
@@ -495,6 +494,9 @@ impl Engine {
     /// A pod is counted no more where it was: whoever it stood in the way of need not wait any longer.
     fn leave(&mut self, now: Time, left: Option<Departure>, effects: &mut Vec<Effect>) {
         let Some(Departure { node, pod, frees_room }) = left else { return };
+        if pod.volumes.is_some() {
+            self.follow_mounts(now, &pod, self.cache.at(node).name().clone(), effects);
+        }
         let roomier = frees_room.then_some(node);
         let occasion = Occasion { roomier, left: Some(&pod), ..Occasion::default() };
         self.wake(now, &occasion, QueueCause::AssignedPodDelete, effects);

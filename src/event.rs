@@ -5,12 +5,14 @@
 use std::sync::Arc;
 
 use crate::forecast::Outlook;
-use crate::model::{Budget, BudgetId, Labels, Node, NodeName, Pod, PodId, PodSpec, PodUid, Time};
+use crate::model::{
+    Budget, BudgetId, Labels, Node, NodeName, Pod, PodId, PodSpec, PodUid, StorageKey, StorageObject, Time,
+};
 
 /// Something that happened outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Nodes, pods and namespaces have been listed completely once: decisions may begin.
+    /// Nodes, pods, namespaces and storage have been listed completely once: decisions may begin.
     Synced,
     /// A node appeared or changed.
     NodeApplied(Node),
@@ -29,6 +31,10 @@ pub enum Event {
     },
     /// A namespace is gone.
     NamespaceDeleted(Arc<str>),
+    /// A claim, a volume or something else about storage appeared or changed.
+    StorageApplied(StorageObject),
+    /// The same is gone.
+    StorageDeleted(StorageKey),
     /// A bind that the engine asked for has ended, with a definite answer.
     BindFinished {
         /// The pod.

@@ -142,6 +142,8 @@ pub enum QueueCause {
     EvictionRefused,
     /// Such pods need no longer keep away from some node.
     StandoffEnd,
+    /// A claim, a volume or something else about storage came, went or changed.
+    StorageChange,
 }
 
 impl QueueCause {
@@ -159,6 +161,7 @@ impl QueueCause {
             QueueCause::PreemptionByOther => "PreemptionByOther",
             QueueCause::EvictionRefused => "EvictionRefused",
             QueueCause::StandoffEnd => "StandoffEnd",
+            QueueCause::StorageChange => "StorageChange",
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`, or with GPUs that are cut on demand
 //! `n0 A100-40GB*2`. A pod: `p0 cpu=100 1g.5gb=1 prio=5 tolerates=gpu zone=a port=80 on=n1`. Everything not said is roomy
 //! on nodes and absent on pods. A node may also have `shy=key` (a `PreferNoSchedule` taint), `feature=x` and `image=x:bytes`;
-//! a pod `ns=other`, `label=app:web`, `prefers=zone:a*10` (nodes), `feature=x`, `image=x`, `started=7`, `nominated=n0`, `meek`
-//! (`preemptionPolicy: Never`), `preempted` (it ends for another's sake), and rules about other pods:
+//! a pod `ns=other`, `label=app:web`, `claim=data`, `ephemeral=scratch` (a volume of that name), `prefers=zone:a*10` (nodes),
+//! `feature=x`, `image=x`, `started=7`, `nominated=n0`, `meek` (`preemptionPolicy: Never`), `preempted` (it ends for another's sake),
+//! and rules about other pods:
 //!
 //! ```text
 //!   near=zone/app:web     required affinity              likes=zone/app:web*10      preferred affinity
@@ -17,13 +18,17 @@
 //! constraint may go on with `/min3` (`minDomains`), `/anynode` (`nodeAffinityPolicy: Ignore`) and `/taints`
 //! (`nodeTaintsPolicy: Honor`). The key `host` stands for `kubernetes.io/hostname`.
 
+mod storage;
+
 use std::sync::Arc;
+
+pub use storage::storage;
 
 use crate::mig::{GpuModel, ProfileName};
 use crate::model::{
-    AffinityTerm, HostPort, LabelSelector, Labels, MigConfigState, MigRequest, Node, NodeSelectorTerm,
-    Operator, Partitioning, Pod, PodId, PodSelection, PodSpec, Protocol, Relations, Requirement,
-    ResourceName, Resources, SpreadConstraint, Taint, TaintEffect, Time, Toleration,
+    AffinityTerm, ClaimUse, HostPort, LabelSelector, Labels, MigConfigState, MigRequest, Node,
+    NodeSelectorTerm, Operator, Partitioning, Pod, PodId, PodSelection, PodSpec, Protocol, Relations,
+    Requirement, ResourceName, Resources, SpreadConstraint, Taint, TaintEffect, Time, Toleration,
 };
 
 /// A stream of numbers below the bound it is asked for, the same for the same seed (Knuth's MMIX generator).
@@ -97,6 +102,7 @@ pub fn pod(text: &str) -> Pod {
     spec.requests.pods = 1;
     let mut labels = Labels::new();
     let mut relations = Relations::default();
+    let mut volumes = Vec::new();
     let mut pod = Pod {
         id: PodId { namespace: "ns".into(), name: name.into(), uid: name.into() },
         scheduler_name: "mig-scheduler".into(),
@@ -113,6 +119,7 @@ pub fn pod(text: &str) -> Pod {
         preempted: false,
         finished: false,
         generation: 1,
+        volumes: None,
         placements: Vec::new(),
     };
     for word in words {
@@ -129,6 +136,10 @@ pub fn pod(text: &str) -> Pod {
             Some(("created", value)) => pod.created = Time::from_secs(value.parse().unwrap()),
             Some(("ns", namespace)) => pod.id.namespace = namespace.into(),
             Some(("label", pair)) => label(&mut labels, pair),
+            Some(("claim", name)) => volumes.push(ClaimUse { name: name.into(), ephemeral: false }),
+            Some(("ephemeral", volume)) => {
+                volumes.push(ClaimUse { name: format!("{name}-{volume}").into(), ephemeral: true });
+            }
             Some(("feature", name)) => spec.features.push(name.into()),
             Some(("image", name)) => spec.images.push(name.into()),
             Some(("prefers", text)) => {
@@ -169,6 +180,7 @@ pub fn pod(text: &str) -> Pod {
         relate(&mut relations, &pod.id.namespace, &labels);
         spec.relations = Some(Arc::new(relations));
     }
+    pod.volumes = (!volumes.is_empty()).then(|| volumes.into());
     (pod.spec, pod.labels) = (Arc::new(spec), Arc::new(labels));
     pod
 }

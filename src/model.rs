@@ -16,6 +16,7 @@ mod selector;
 mod shun;
 mod taint;
 mod time;
+mod volume;
 
 pub use budget::{Budget, BudgetId, Budgets, Spending};
 pub use ids::{NodeName, PodId, PodUid};
@@ -28,3 +29,7 @@ pub use selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm, Operat
 pub use shun::Shunned;
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use time::Time;
+pub use volume::{
+    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, StorageCapacity, StorageClass,
+    StorageKey, StorageObject, Volume, VolumeId, VolumeNeeds, WaitingClaim, ZONE_LABELS,
+};

@@ -336,10 +336,21 @@ impl Queue {
     /// Other terms of running pods may concern the waiting pods now: puts each among its equals. They keep the verdict that they
     /// were told. Returns the kinds that pods have come to, which may have a place.
     pub fn regroup(&mut self, kind_of: impl Fn(&Pod) -> PodKind) -> BTreeSet<PodKind> {
-        let waiting = self.pods.iter().filter(|(_, queued)| queued.place == Place::Waiting);
-        let moved = waiting.filter_map(|(uid, queued)| {
-            let kind = kind_of(&queued.pod);
-            (queued.kind.as_ref() != Some(&kind)).then(|| (uid.clone(), kind))
+        self.regroup_where(|_, _| true, kind_of)
+    }
+
+    /// The same for those pods alone that `concerned` picks by the kind they have and by themselves.
+    pub fn regroup_where(
+        &mut self,
+        concerned: impl Fn(&PodKind, &Pod) -> bool,
+        kind_of: impl Fn(&Pod) -> PodKind,
+    ) -> BTreeSet<PodKind> {
+        let classes =
+            self.waiting.iter().flat_map(|(kind, class)| class.pods.values().map(move |uid| (kind, uid)));
+        let waiting = classes.filter_map(|(kind, uid)| Some((kind, uid, &self.pods.get(uid)?.pod)));
+        let moved = waiting.filter(|(kind, _, pod)| concerned(kind, pod)).filter_map(|(known, uid, pod)| {
+            let kind = kind_of(pod);
+            (kind != *known).then(|| (uid.clone(), kind))
         });
         let moved: Vec<_> = moved.collect();
         for (uid, kind) in &moved {

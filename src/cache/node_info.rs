@@ -14,8 +14,8 @@ pub use suppose::Supposed;
 use super::Generation;
 use crate::mig::{Layout, ProfileName};
 use crate::model::{
-    DevicePlacement, HeldTerm, HostPort, Labels, Node, NodeName, Partitioning, Pod, PodSpec, PodUid,
-    ResourceName, Resources, Shunned, Time,
+    ClaimUse, DevicePlacement, HeldTerm, HostPort, Labels, Node, NodeName, Partitioning, Pod, PodSpec,
+    PodUid, ResourceName, Resources, Shunned, Time,
 };
 
 /// A node's entry in the cache.
@@ -57,6 +57,8 @@ pub struct Occupant {
     pub generation: i64,
     /// What it asked for.
     pub spec: Arc<PodSpec>,
+    /// Its volumes with a claim behind them.
+    pub volumes: Option<Arc<[ClaimUse]>>,
     placements: Vec<DevicePlacement>,
     /// Whether all of its placements are in `gpus`.
     accounted: bool,
@@ -79,6 +81,7 @@ impl Occupant {
             priority: pod.priority,
             started: pod.started,
             generation: pod.generation,
+            volumes: pod.volumes.clone(),
             spec: Arc::clone(&pod.spec),
             placements: placements.to_vec(),
             accounted: false,

@@ -5,11 +5,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use super::filter;
 use super::ranking::Rankings;
 use super::reason::Reason;
 use super::score::FragmentationTables;
+use super::volumes;
 use crate::cache::Cache;
 use crate::model::{PodKind, Unsupported};
 
@@ -29,6 +31,13 @@ pub enum Diagnosis {
     Contradiction {
         /// Number of nodes.
         nodes: usize,
+    },
+    /// One of its claims has to become something else first, so no node was looked at.
+    Claims {
+        /// Number of nodes.
+        nodes: usize,
+        /// What is the matter with the claim.
+        why: Arc<str>,
     },
     /// Every node rejects it.
     Rejected {
@@ -58,6 +67,9 @@ impl Diagnosis {
         if named.as_ref().is_some_and(BTreeSet::is_empty) {
             return Diagnosis::Contradiction { nodes };
         }
+        if let Some(why) = kind.volumes.as_ref().and_then(|needs| needs.blocked.clone()) {
+            return Diagnosis::Claims { nodes, why };
+        }
         let domains = rankings.domains(cache, tables, kind);
         let mut reasons = BTreeMap::new();
         for (at, info, node) in cache.nodes() {
@@ -66,14 +78,17 @@ impl Diagnosis {
                 continue;
             }
             let seen = info.seen_by(kind.priority, None);
-            let by_others = domains.and_then(|domains| {
-                let supposed = || match &seen {
-                    Cow::Owned(seen) => domains.suppose(cache, kind, at, seen).err(),
-                    Cow::Borrowed(_) => None,
-                };
-                domains.judge(kind, at).err().or_else(supposed)
-            });
-            for reason in filter::rejections(tables, pod, &seen, node, by_others) {
+            let mut further = volumes::rejections(cache, kind, &seen, node);
+            if further.is_empty() {
+                further.extend(domains.and_then(|domains| {
+                    let supposed = || match &seen {
+                        Cow::Owned(seen) => domains.suppose(cache, kind, at, seen).err(),
+                        Cow::Borrowed(_) => None,
+                    };
+                    domains.judge(kind, at).err().or_else(supposed)
+                }));
+            }
+            for reason in filter::rejections(tables, pod, &seen, node, further) {
                 *reasons.entry(reason).or_insert(0) += 1;
             }
         }
@@ -96,6 +111,7 @@ impl fmt::Display for Diagnosis {
             Diagnosis::Contradiction { nodes } => {
                 write!(f, "0/{nodes} nodes are available: pod affinity terms conflict.")
             }
+            Diagnosis::Claims { nodes, why } => write!(f, "0/{nodes} nodes are available: {why}."),
             Diagnosis::Rejected { nodes, reasons } => {
                 // Sorted as text, as kube-scheduler does.
                 let mut lines: Vec<_> =

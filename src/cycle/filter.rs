@@ -58,13 +58,13 @@ pub(super) fn passes_all_but_slots(pod: &PodSpec, info: &NodeInfo, node: &Node) 
 }
 
 /// Why the node cannot take the pod: the reasons of the first filter that rejects it, in kube-scheduler's order. Empty if it
-/// can. `by_others` is what other pods have against it.
+/// can. `further` is what the pod's volumes, or else other pods, have against it.
 pub(super) fn rejections(
     tables: &FragmentationTables,
     pod: &PodSpec,
     info: &NodeInfo,
     node: &Node,
-    by_others: Option<Reason>,
+    further: Vec<Reason>,
 ) -> Vec<Reason> {
     if is_cordoned(pod, node) {
         return vec![Reason::Cordoned];
@@ -94,8 +94,10 @@ pub(super) fn rejections(
         let unaccounted = info.has_unaccounted_instances();
         return vec![if unaccounted { Reason::UnaccountedInstances } else { Reason::no_free_slot(pod) }];
     }
-    let unable = (!declares_features(pod, node)).then_some(Reason::DeclaredFeatures);
-    by_others.or(unable).into_iter().collect()
+    if !further.is_empty() {
+        return further;
+    }
+    (!declares_features(pod, node)).then_some(Reason::DeclaredFeatures).into_iter().collect()
 }
 
 fn is_cordoned(pod: &PodSpec, node: &Node) -> bool {

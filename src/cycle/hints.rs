@@ -7,6 +7,7 @@
 //! | a pod left a node | if this node can take it | also elsewhere, if its anti-affinity or spreading counted the pod, or the pod's anti-affinity refused it |
 //! | a pod came to a node | no | if its affinity or spreading counts the pod |
 //! | a namespace came, went or has other labels | no | if a term selects namespaces by label |
+//! | storage changed | if its volumes are concerned | the same |
 //!
 //! Invariant: a hint never misses, as long as the kind names the terms that concern its pods now; the queue regroups its pods
 //! when that changes. What a hint lets through is put to the kind's ranking, which knows exactly; so a pod is woken when there is
@@ -19,7 +20,8 @@ use super::domains::{attracts, is_spread, selects};
 use super::filter::feasible;
 use super::ranking::Rankings;
 use super::score::FragmentationTables;
-use crate::cache::{Cache, NodeIndex, Occupant};
+use super::volumes;
+use crate::cache::{Cache, NodeIndex, Occupant, StorageChange};
 use crate::model::{PodKind, Stance};
 
 /// What has happened.
@@ -47,7 +49,9 @@ pub fn has_become_feasible(
 ) -> bool {
     let has_room = occasion.roomier.is_some_and(|at| {
         let info = cache.at(at).seen_by(kind.priority, None);
-        info.node().is_some_and(|node| feasible(tables, &kind.spec, &info, node))
+        info.node().is_some_and(|node| {
+            feasible(tables, &kind.spec, &info, node) && volumes::admits(cache, kind, &info, node)
+        })
     });
     if !kind.can_be_refused() {
         return has_room;
@@ -62,6 +66,15 @@ pub(super) fn may_move_others(cache: &Cache, occasion: &Occasion<'_>, kind: &Pod
         || occasion.left.is_some_and(|pod| is_relieved_by(cache, kind, pod))
         || occasion.arrived.is_some_and(|pod| is_helped_by(cache, kind, pod))
         || occasion.moves_namespaces && depends_on_namespaces(kind)
+}
+
+/// Whether a change of storage may have made a place for a kind: one that waiting pods came to because of it (`moved`), or one
+/// whose volumes it concerns. What it lets through is put to the kind's ranking, like the rest.
+pub fn concerns(change: &StorageChange, moved: bool, kind: &PodKind) -> bool {
+    let Some(needs) = kind.volumes.as_deref() else { return false };
+    let may =
+        moved || change.offers && !needs.waiting.is_empty() || !change.nodes.is_empty() && needs.attaches();
+    may && needs.blocked.is_none() && kind.spec.unsupported.is_empty()
 }
 
 /// Whether a pod that left may have stood in the way.

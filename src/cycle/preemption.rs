@@ -8,7 +8,7 @@
 //! - No victim in vain: the node takes the pod without the victims, and no longer if any one of them stays. Where instances
 //!   are created on demand "takes" means that the pod's instances can be placed, so victims are pods whose slots, freed
 //!   together, make room for one; where they exist already they are counted by profile.
-//! - A node that lacks what no pod's end can bring is not looked at.
+//! - A node that lacks what no pod's end can bring is not looked at. Nobody has to go for a claim that is for one pod alone.
 //! - Places kept for pods of the same priority or a higher one are not taken, whoever goes.
 //!
 //! Cost: a copy of the node for each node looked at, and a filter for each pod of lower priority there. As in kube-scheduler a
@@ -27,6 +27,7 @@ use super::hints::{Occasion, may_move_others};
 use super::ranking::Rankings;
 use super::reason::Reason;
 use super::score::{self, FragmentationTables, Scoring};
+use super::volumes;
 use crate::cache::{Cache, NodeIndex, NodeInfo};
 use crate::model::{Budgets, DevicePlacement, Node, PodKind, PodUid, Time};
 
@@ -91,6 +92,7 @@ impl<'a> Search<'a> {
         let (info, seen) = (self.cache.at(at), self.cache.at(at).seen_by(self.kind.priority, self.own));
         let node = info.node()?;
         let takes = feasible(self.tables, &self.kind.spec, &seen, node)
+            && volumes::admits(self.cache, self.kind, &seen, node)
             && self.is_welcome(at, info)
             && self.is_welcome(at, &seen);
         takes.then(|| self.placements(&seen)).flatten()
@@ -103,6 +105,11 @@ impl<'a> Search<'a> {
             && Victims::on(self, at).is_some_and(|victims| victims.fits())
     }
 
+    /// Whether there is such a node.
+    pub fn could_fit_somewhere(&self) -> bool {
+        self.cache.nodes().any(|(at, _, _)| self.could_fit(at))
+    }
+
     /// Whether pods that go may help where they could not before, after what has happened. Pods of a lower priority that
     /// leave of themselves change nothing.
     pub fn has_become_possible(&self, occasion: &Occasion<'_>) -> bool {
@@ -110,7 +117,7 @@ impl<'a> Search<'a> {
         let here = occasion.roomier.filter(|_| !lesser).is_some_and(|at| self.could_fit(at));
         let elsewhere = || {
             let related = self.kind.can_be_refused() && may_move_others(self.cache, occasion, self.kind);
-            related && self.cache.nodes().any(|(at, _, _)| self.could_fit(at))
+            related && self.could_fit_somewhere()
         };
         here || elsewhere()
     }
@@ -186,6 +193,10 @@ impl<'a> Search<'a> {
     }
 
     fn rejections(&self, info: &NodeInfo, node: &Node, by_others: Option<Reason>) -> Vec<Reason> {
-        filter::rejections(self.tables, &self.kind.spec, info, node, by_others)
+        let mut further = volumes::rejections(self.cache, self.kind, info, node);
+        if further.is_empty() {
+            further.extend(by_others);
+        }
+        filter::rejections(self.tables, &self.kind.spec, info, node, further)
     }
 }

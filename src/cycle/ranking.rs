@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::domains::{Domains, Stale};
 use super::filter::passes_all_but_slots;
 use super::score::{self, FragmentationTables, Score, Scoring};
+use super::volumes;
 use super::wishes::{Likes, Merit, weigh};
 use crate::cache::{Cache, Generation, NodeIndex};
 use crate::model::PodKind;
@@ -48,6 +49,7 @@ struct Rated {
 struct Ranking {
     seen: Generation,
     namespaces: u64,
+    offers: u64,
     used: u64,
     rated: Vec<Option<Rated>>,
     order: BTreeMap<Merit, BTreeSet<(Score, NodeIndex)>>,
@@ -170,6 +172,9 @@ impl Ranking {
         let rate = |at: NodeIndex| {
             let info = &*cache.at(at).seen_by(kind.priority, None);
             let node = info.node().filter(|node| passes_all_but_slots(&kind.spec, info, node))?;
+            if !volumes::admits(cache, kind, info, node) {
+                return None;
+            }
             let score = score::score(tables, scoring, &kind.spec, info, node)?;
             Some(Rated { score, likes: Likes::of(&kind.spec, node) })
         };
@@ -178,6 +183,11 @@ impl Ranking {
             *self = Ranking { used: self.used, ..Ranking::default() };
         }
         self.namespaces = cache.namespace_changes();
+        let binds = || kind.volumes.as_ref().is_some_and(|needs| !needs.waiting.is_empty());
+        if self.offers != cache.storage().offers() && binds() {
+            *self = Ranking { used: self.used, namespaces: self.namespaces, ..Ranking::default() };
+        }
+        self.offers = cache.storage().offers();
         if self.rated.is_empty() {
             self.rated = cache.positions().map(rate).collect();
             self.relations = Domains::of(cache, kind).map(|domains| Related { domains, merits: Vec::new() });

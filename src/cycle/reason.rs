@@ -26,6 +26,20 @@ pub enum Reason {
     InsufficientBasic(&'static str),
     /// Too little of an extended resource is free.
     Insufficient(ResourceName),
+    /// A claim that one pod is to have for itself is used by another.
+    ClaimInUse,
+    /// It cannot attach as many volumes as that.
+    TooManyVolumes,
+    /// A volume of the pod cannot be reached from it.
+    VolumeAffinity,
+    /// A claim that waits for its first consumer finds no volume there.
+    NoVolumeToBind,
+    /// There is no room for a volume that would have to be made.
+    NotEnoughStorage,
+    /// A claim of the pod is bound to a volume that does not exist.
+    VolumeMissing,
+    /// A volume's labels put it into another zone or region.
+    VolumeZone,
     /// It lacks the label of a spread constraint's topology.
     SpreadLabelMissing,
     /// A spread constraint would be broken in its domain.
@@ -74,6 +88,19 @@ impl fmt::Display for Reason {
             Reason::TooManyPods => f.write_str("Too many pods"),
             Reason::InsufficientBasic(name) => write!(f, "Insufficient {name}"),
             Reason::Insufficient(name) => write!(f, "Insufficient {name}"),
+            Reason::ClaimInUse => f.write_str(
+                "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
+            ),
+            Reason::TooManyVolumes => f.write_str("node(s) exceed max volume count"),
+            Reason::VolumeAffinity => f.write_str("node(s) didn't match PersistentVolume's node affinity"),
+            Reason::NoVolumeToBind => {
+                f.write_str("node(s) didn't find available persistent volumes to bind")
+            }
+            Reason::NotEnoughStorage => f.write_str("node(s) did not have enough free storage"),
+            Reason::VolumeMissing => {
+                f.write_str("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+            }
+            Reason::VolumeZone => f.write_str("node(s) had no available volume zone"),
             Reason::SpreadLabelMissing => {
                 f.write_str("node(s) didn't match pod topology spread constraints (missing required label)")
             }

@@ -3,6 +3,7 @@
 mod hints;
 mod preemption;
 mod rejections;
+mod volumes;
 
 use super::*;
 use crate::fixture::{node, pod};

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    Labels, NodeName, NodeSelector, NodeSelectorTerm, PodId, Relations, ResourceName, Resources, Taint, Time,
-    Toleration,
+    ClaimUse, Labels, NodeName, NodeSelector, NodeSelectorTerm, PodId, Relations, ResourceName, Resources,
+    Taint, Time, Toleration,
 };
 use crate::mig::{Placement, ProfileName};
 
@@ -73,8 +73,6 @@ pub enum Unsupported {
     DeviceClassResource,
     /// `spec.schedulingGroup`: pods to be placed together or not at all.
     SchedulingGroup,
-    /// A volume whose place decides where the pod may run (a claim or an ephemeral volume).
-    PersistentVolumes,
 }
 
 impl fmt::Display for Unsupported {
@@ -83,7 +81,6 @@ impl fmt::Display for Unsupported {
             Unsupported::ResourceClaims => "resourceClaims",
             Unsupported::DeviceClassResource => "an extended resource of a device class",
             Unsupported::SchedulingGroup => "a scheduling group",
-            Unsupported::PersistentVolumes => "persistent volume claims",
         })
     }
 }
@@ -149,6 +146,9 @@ pub struct Pod {
     pub labels: Arc<Labels>,
     /// What decides where it may run.
     pub spec: Arc<PodSpec>,
+    /// Its volumes with a claim behind them, in their order. No part of the spec: what decides is what the claims are bound to,
+    /// and pods of one StatefulSet each have their own.
+    pub volumes: Option<Arc<[ClaimUse]>>,
     /// Whether `spec.schedulingGates` is not empty.
     pub gated: bool,
     /// Whether `metadata.deletionTimestamp` is set.

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{LabelSelector, Labels, PodSpec};
+use super::{LabelSelector, Labels, PodSpec, VolumeNeeds};
 
 /// Which pods a term speaks of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,7 +141,8 @@ impl HeldTerm {
     }
 }
 
-/// What decides where a pod goes: its spec, the terms of running pods that concern it, and its rank among others.
+/// What decides where a pod goes: its spec, the terms of running pods that concern it, what its volumes ask for, and its rank among
+/// others.
 ///
 /// Invariant: pods of equal kind are interchangeable for as long as the cluster does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,6 +151,8 @@ pub struct PodKind {
     pub spec: Arc<PodSpec>,
     /// Terms held by running pods, sorted.
     pub terms: Arc<[Arc<HeldTerm>]>,
+    /// What its volumes ask for; `None` for a pod without any that matter.
+    pub volumes: Option<Arc<VolumeNeeds>>,
     /// Places kept for pods of this priority or a higher one are not for it.
     pub priority: i32,
     /// Whether pods of a lower priority may have to go for it.

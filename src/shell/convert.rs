@@ -3,8 +3,8 @@
 //! Invariant: a conversion loses nothing that decides where a pod may run. What cannot be read is an error that names the
 //! field and its value; a pod like that is reported on, never dropped and never read as something milder than it says.
 //!
-//! `wire` holds the API's side, `quantity` its numbers, `intern` shares equal results, `pod`, `relation` and `node` do the
-//! work.
+//! `wire` holds the API's side, `quantity` its numbers, `intern` shares equal results, `pod`, `relation`, `node` and
+//! `storage` do the work.
 
 mod budget;
 mod intern;
@@ -13,6 +13,7 @@ mod pod;
 pub mod quantity;
 mod rejection;
 mod relation;
+mod storage;
 pub mod wire;
 
 pub use budget::{budget_id, convert_budget};
@@ -20,6 +21,7 @@ pub use intern::Interner;
 pub use node::{ConvertedNode, convert_node};
 pub use pod::{Condition, Unreadable, condition, convert_pod, is_ours_or_bound, pod_id};
 pub use rejection::convert_rejection;
+pub use storage::{SELECTED_NODE, StorageView};
 
 use std::collections::BTreeMap;
 

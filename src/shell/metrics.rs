@@ -76,6 +76,20 @@ pub enum Watched {
     Budgets,
     /// Pods of ours that have failed.
     FailedPods,
+    /// PersistentVolumeClaims.
+    Claims,
+    /// PersistentVolumes.
+    Volumes,
+    /// StorageClasses.
+    StorageClasses,
+    /// CSINodes.
+    CsiNodes,
+    /// CSIDrivers.
+    CsiDrivers,
+    /// CSIStorageCapacities.
+    StorageCapacities,
+    /// VolumeAttachments.
+    Attachments,
 }
 
 /// What the engine's cache holds.
@@ -121,8 +135,20 @@ impl CallResult {
 
 impl Watched {
     /// All of them.
-    pub const ALL: [Watched; 5] =
-        [Watched::Nodes, Watched::Pods, Watched::Namespaces, Watched::Budgets, Watched::FailedPods];
+    pub const ALL: [Watched; 12] = [
+        Watched::Nodes,
+        Watched::Pods,
+        Watched::Namespaces,
+        Watched::Budgets,
+        Watched::FailedPods,
+        Watched::Claims,
+        Watched::Volumes,
+        Watched::StorageClasses,
+        Watched::CsiNodes,
+        Watched::CsiDrivers,
+        Watched::StorageCapacities,
+        Watched::Attachments,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -131,6 +157,13 @@ impl Watched {
             Watched::Namespaces => "namespaces",
             Watched::Budgets => "poddisruptionbudgets",
             Watched::FailedPods => "failed_pods",
+            Watched::Claims => "persistentvolumeclaims",
+            Watched::Volumes => "persistentvolumes",
+            Watched::StorageClasses => "storageclasses",
+            Watched::CsiNodes => "csinodes",
+            Watched::CsiDrivers => "csidrivers",
+            Watched::StorageCapacities => "csistoragecapacities",
+            Watched::Attachments => "volumeattachments",
         }
     }
 }

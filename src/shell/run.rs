@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants:
-//! - No decision is taken before this replica leads *and* nodes, pods, namespaces and disruption budgets have been listed
+//! - No decision is taken before this replica leads *and* nodes, pods, namespaces, disruption budgets and storage have been listed
 //!   from then on. Until then, and as a standby, the engine only learns.
 //! - A task that ends ends the process: a scheduler that lacks a part must not look alive.
 //! - SIGTERM stops decisions first, then waits for the binds under way, writes the events that are left and frees the lease,
@@ -37,6 +37,10 @@ use crate::event::Event;
 use crate::fact::Fact;
 use crate::shell::clock::Clock;
 use crate::shell::connect::{self, ConnectError};
+use crate::shell::convert::wire::storage::{
+    AttachmentView, ClaimView, CsiDriverView, CsiNodeView, PersistentVolumeView, StorageCapacityView,
+    StorageClassView,
+};
 use crate::shell::dispatch::{Clients, Dispatcher, Reporter};
 use crate::shell::forecasts::{self, Parts};
 use crate::shell::http::{self, Health, HttpError, Pages};
@@ -523,12 +527,41 @@ fn follow(
         watches::rejections(failed_client, &name, failed_sender, failed_wanted, failed_metrics).await;
         "watch of failed pods"
     });
+    follow_storage(&client, &sender, &wanted, metrics, tasks);
     let (name, metrics) = (config.scheduler_name.clone(), metrics.clone());
     tasks.spawn(async move {
         watches::pods(client, &name, sender, wanted, metrics).await;
         "watch of pods"
     });
     updates
+}
+
+/// Starts the watches of storage.
+fn follow_storage(
+    client: &kube::Client,
+    sender: &mpsc::Sender<Update>,
+    wanted: &watch::Receiver<u64>,
+    metrics: &Arc<Metrics>,
+    tasks: &mut JoinSet<&'static str>,
+) {
+    fn spawn<V: watches::Followed>(
+        parts: (kube::Client, mpsc::Sender<Update>, watch::Receiver<u64>, Arc<Metrics>),
+        tasks: &mut JoinSet<&'static str>,
+    ) {
+        let (client, sender, wanted, metrics) = parts;
+        tasks.spawn(async {
+            watches::storage::<V>(client, sender, wanted, metrics).await;
+            "watch of storage"
+        });
+    }
+    let parts = || (client.clone(), sender.clone(), wanted.clone(), metrics.clone());
+    spawn::<ClaimView>(parts(), tasks);
+    spawn::<PersistentVolumeView>(parts(), tasks);
+    spawn::<StorageClassView>(parts(), tasks);
+    spawn::<CsiNodeView>(parts(), tasks);
+    spawn::<CsiDriverView>(parts(), tasks);
+    spawn::<StorageCapacityView>(parts(), tasks);
+    spawn::<AttachmentView>(parts(), tasks);
 }
 
 /// Frees the lease, if nothing of ours can land any more. Otherwise it runs out, which takes longer than any request.

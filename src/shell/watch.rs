@@ -1,4 +1,4 @@
-//! Watches nodes, pods, namespaces and disruption budgets and turns what the API says into the engine's events.
+//! Watches nodes, pods, namespaces, disruption budgets and storage and turns what the API says into the engine's events.
 //!
 //! ```text
 //!   kube watcher ── Init, InitApply…, InitDone, Apply, Delete ──► tracker ── Update… ──► engine loop
@@ -10,7 +10,9 @@
 //! name of another is reported after that one's end. A watch that fails is logged and begun anew, never given up.
 //!
 //! No API object is kept: an object is converted when it arrives, and only its name and uid stay here. Their number is that
-//! of the nodes, of the namespaces and of the pods that concern us; the channel to the engine loop is bounded, and a full one slows the watch.
+//! of the nodes, the namespaces, the objects of storage and the pods that concern us; the channel to the engine loop is bounded, and a full one slows the watch.
+
+mod storage;
 
 mod budgets;
 mod rejections;
@@ -38,6 +40,7 @@ use crate::shell::metrics::{Metrics, Watched};
 
 pub use budgets::budgets;
 pub use rejections::rejections;
+pub use storage::{Followed, storage};
 
 /// Updates that may wait for the engine loop: a page of a list and what is watched meanwhile, half a kilobyte each.
 pub const CHANNEL_CAPACITY: usize = 1024;
@@ -55,7 +58,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The rights that the watches need, in all namespaces: API group, resource, verb.
-pub const RIGHTS: [(&str, &str, &str); 8] = [
+pub const RIGHTS: [(&str, &str, &str); 22] = [
     ("", "nodes", "list"),
     ("", "nodes", "watch"),
     ("", "pods", "list"),
@@ -64,6 +67,20 @@ pub const RIGHTS: [(&str, &str, &str); 8] = [
     ("", "namespaces", "watch"),
     ("policy", "poddisruptionbudgets", "list"),
     ("policy", "poddisruptionbudgets", "watch"),
+    ("", "persistentvolumeclaims", "list"),
+    ("", "persistentvolumeclaims", "watch"),
+    ("", "persistentvolumes", "list"),
+    ("", "persistentvolumes", "watch"),
+    ("storage.k8s.io", "storageclasses", "list"),
+    ("storage.k8s.io", "storageclasses", "watch"),
+    ("storage.k8s.io", "csinodes", "list"),
+    ("storage.k8s.io", "csinodes", "watch"),
+    ("storage.k8s.io", "csidrivers", "list"),
+    ("storage.k8s.io", "csidrivers", "watch"),
+    ("storage.k8s.io", "csistoragecapacities", "list"),
+    ("storage.k8s.io", "csistoragecapacities", "watch"),
+    ("storage.k8s.io", "volumeattachments", "list"),
+    ("storage.k8s.io", "volumeattachments", "watch"),
 ];
 
 /// What a watch tells the engine loop.

@@ -224,6 +224,7 @@ pub fn new_pod(name: &str, created: Time, spec: Arc<PodSpec>) -> Pod {
         preempted: false,
         finished: false,
         generation: 1,
+        volumes: None,
         placements: Vec::new(),
     }
 }

@@ -43,3 +43,4 @@ mod rejections;
 mod relations;
 mod requeue;
 mod surface;
+mod volumes;

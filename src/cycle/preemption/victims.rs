@@ -10,6 +10,7 @@ use super::{Cost, Search};
 use crate::cache::{NodeIndex, NodeInfo, Occupant, Supposed};
 use crate::cycle::filter::feasible;
 use crate::cycle::reason::Reason;
+use crate::cycle::volumes;
 use crate::model::{Budgets, DevicePlacement, Partitioning, PodUid, Time};
 
 pub(super) struct Victims<'a> {
@@ -49,8 +50,10 @@ impl<'a> Victims<'a> {
         let search = self.search;
         let takes = |info: &NodeInfo| {
             let node = info.node();
-            node.is_some_and(|node| feasible(search.tables, &search.kind.spec, info, node))
-                && search.is_welcome(self.at, info)
+            node.is_some_and(|node| {
+                feasible(search.tables, &search.kind.spec, info, node)
+                    && volumes::admits(search.cache, search.kind, info, node)
+            }) && search.is_welcome(self.at, info)
         };
         self.seen.as_ref().is_none_or(|seen| takes(seen.info())) && takes(self.bare.info())
     }

@@ -14,9 +14,9 @@ use super::wire::{
 use super::{ConvertError, Interner, convert_labels, resources};
 use crate::mig::ProfileName;
 use crate::model::{
-    ContainerRequests, HostPort, Labels, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm, OnNode,
-    Operator, Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol, Requirement, ResourceName,
-    Resources, TaintEffect, Time, Toleration, Unsupported,
+    ClaimUse, ContainerRequests, HostPort, Labels, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm,
+    OnNode, Operator, Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol, Requirement,
+    ResourceName, Resources, TaintEffect, Time, Toleration, Unsupported,
 };
 use crate::shell::clock;
 
@@ -116,6 +116,7 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
         created: view.metadata.creation_timestamp.as_ref().map_or(Time::ZERO, |t| clock::from_timestamp(t.0)),
         labels: interner.labels(labels),
         spec: interner.spec(spec),
+        volumes: claim_uses(view, interner),
         gated: view.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
         terminating: view.metadata.deletion_timestamp.is_some(),
         preempted: is_preempted(view),
@@ -123,6 +124,25 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
         generation,
         placements: Vec::new(),
     })
+}
+
+/// The pod's volumes with a claim behind them, each claim once; `None` for a pod without any.
+fn claim_uses(view: &PodView, interner: &mut Interner) -> Option<Arc<[ClaimUse]>> {
+    let mut uses: Vec<ClaimUse> = Vec::new();
+    for volume in view.spec.volumes.iter().flatten() {
+        let used = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(claim), _) => ClaimUse { name: interner.text(&claim.claim_name), ephemeral: false },
+            (None, Some(_)) => {
+                let pod = view.metadata.name.as_deref().unwrap_or_default();
+                ClaimUse { name: interner.text(&format!("{pod}-{}", volume.name)), ephemeral: true }
+            }
+            (None, None) => continue,
+        };
+        if !uses.contains(&used) {
+            uses.push(used);
+        }
+    }
+    (!uses.is_empty()).then(|| uses.into())
 }
 
 fn bound_to(view: &PodView) -> Option<&str> {
@@ -166,7 +186,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader that has not failed.
+    /// A reader that has not failed; it reads parts of other objects with the same words.
     pub(super) fn new(interner: &'a mut Interner) -> Reader<'a> {
         Reader { interner, first_error: None }
     }
@@ -174,6 +194,11 @@ impl<'a> Reader<'a> {
     /// Whether a field could not be read.
     pub(super) fn has_failed(&self) -> bool {
         self.first_error.is_some()
+    }
+
+    /// What could not be read.
+    pub(super) fn into_error(self) -> Option<ConvertError> {
+        self.first_error
     }
 }
 
@@ -312,7 +337,7 @@ impl Reader<'_> {
         terms.map(|(at, term)| (term.weight.into(), self.term(&path(at), &term.preference))).collect()
     }
 
-    fn term(&mut self, path: &str, term: &TermView) -> NodeSelectorTerm {
+    pub(super) fn term(&mut self, path: &str, term: &TermView) -> NodeSelectorTerm {
         let mut requirements = |kind: &str, views: &Option<Vec<RequirementView>>| {
             let views = views.iter().flatten().enumerate();
             views.filter_map(|(n, view)| self.requirement(&format!("{path}.{kind}[{n}]"), view)).collect()
@@ -461,7 +486,6 @@ fn containers(view: &PodView) -> impl Iterator<Item = &ContainerView> {
 fn unsupported(view: &PodView, requests: &Resources) -> Vec<Unsupported> {
     let spec = &view.spec;
     let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
-    let mut volumes = spec.volumes.iter().flatten();
     let mut resources = requests.extended().iter();
     let mut found: Vec<Unsupported> = [
         (claims, Unsupported::ResourceClaims),
@@ -470,10 +494,6 @@ fn unsupported(view: &PodView, requests: &Resources) -> Vec<Unsupported> {
             Unsupported::DeviceClassResource,
         ),
         (spec.scheduling_group.is_some(), Unsupported::SchedulingGroup),
-        (
-            volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()),
-            Unsupported::PersistentVolumes,
-        ),
     ]
     .into_iter()
     .filter_map(|(asked, feature)| asked.then_some(feature))
@@ -763,10 +783,9 @@ mod tests {
             ),
             (
                 json!({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}], "resourceClaims": [{}]}),
-                vec![Unsupported::ResourceClaims, Unsupported::PersistentVolumes],
+                vec![Unsupported::ResourceClaims],
             ),
             (json!({"schedulingGroup": {"podGroupName": "g"}}), vec![Unsupported::SchedulingGroup]),
-            (json!({"volumes": [{"ephemeral": {}}]}), vec![Unsupported::PersistentVolumes]),
             (json!({"volumes": [{"emptyDir": {}}, {"projected": {"sources": []}}]}), vec![]),
         ] {
             assert_eq!(pod(spec.clone()).spec.unsupported, expected, "{spec}");

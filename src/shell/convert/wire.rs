@@ -3,6 +3,8 @@
 //! Invariant: what is not named here is skipped while parsing and never allocated. A pod's managed fields, environment,
 //! probes and volumes are nine tenths of its text; k8s-openapi's own types would build all of them for every event.
 
+pub mod storage;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -321,12 +323,22 @@ pub struct SpreadView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeView {
+    /// Its name in the pod.
+    pub name: String,
     /// Bound to a claim.
-    pub persistent_volume_claim: Option<IgnoredAny>,
+    pub persistent_volume_claim: Option<ClaimVolumeView>,
     /// With a claim made for it.
     pub ephemeral: Option<IgnoredAny>,
     /// An image as a volume.
     pub image: Option<ImageVolumeView>,
+}
+
+/// A claim as a volume.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimVolumeView {
+    /// The claim's name.
+    pub claim_name: String,
 }
 
 /// An image as a volume.
@@ -496,6 +508,8 @@ macro_rules! resource {
         }
     };
 }
+
+use resource;
 
 resource!(PodView, "", "Pod", "pods", NamespaceResourceScope);
 resource!(NodeView, "", "Node", "nodes", ClusterResourceScope);

@@ -1,15 +1,19 @@
 //! Our side: the engine, fed with the API server's own objects through the same conversion as in a real cluster.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mig_scheduler::engine::{Engine, Examination, Options};
 use mig_scheduler::event::Event;
 use mig_scheduler::model::{Pod, Time};
+use mig_scheduler::shell::convert::wire::storage::{
+    ClaimView, CsiNodeView, PersistentVolumeView, StorageClassView,
+};
 use mig_scheduler::shell::convert::wire::{NodeView, PodView};
-use mig_scheduler::shell::convert::{Interner, convert_node, convert_pod, pod_id};
+use mig_scheduler::shell::convert::{Interner, StorageView, convert_node, convert_pod, pod_id};
 use serde_json::Value;
 
 use super::SCHEDULER;
-use super::peer::NAMESPACES;
+use super::peer::{NAMESPACES, storage_classes};
+use super::scenario::text;
 use super::verdict::Verdict;
 
 pub struct Ours {
@@ -17,8 +21,9 @@ pub struct Ours {
     interner: Interner,
 }
 
-impl Default for Ours {
-    fn default() -> Ours {
+impl Ours {
+    /// An engine that knows what every scenario finds.
+    pub fn new() -> Result<Ours> {
         let options = Options { scheduler_name: SCHEDULER.into(), ..Options::default() };
         let mut ours = Ours { engine: Engine::new(options), interner: Interner::default() };
         for (name, team, env) in NAMESPACES {
@@ -26,12 +31,30 @@ impl Default for Ours {
             let labels = labels.map(|(key, value)| (key.into(), value.into())).into();
             ours.tell(Event::NamespaceApplied { name: name.into(), labels });
         }
+        storage_classes().iter().try_for_each(|class| ours.apply_storage(class))?;
         ours.tell(Event::Synced);
-        ours
+        Ok(ours)
     }
-}
 
-impl Ours {
+    /// Takes in a volume, a claim, a storage class or what a node says of its volumes.
+    pub fn apply_storage(&mut self, object: &Value) -> Result<()> {
+        match text(object, "/kind") {
+            "PersistentVolumeClaim" => self.store::<ClaimView>(object),
+            "PersistentVolume" => self.store::<PersistentVolumeView>(object),
+            "StorageClass" => self.store::<StorageClassView>(object),
+            "CSINode" => self.store::<CsiNodeView>(object),
+            other => bail!("no scenario has a {other:?}"),
+        }
+    }
+
+    fn store<V: StorageView + serde::de::DeserializeOwned>(&mut self, object: &Value) -> Result<()> {
+        let view: V = serde_json::from_value(object.clone()).context("read an object of storage")?;
+        let mut notes = Vec::new();
+        let object = view.convert(&mut self.interner, &mut notes);
+        self.tell(Event::StorageApplied(object));
+        Ok(())
+    }
+
     pub fn apply_node(&mut self, node: &Value) -> Result<()> {
         let view: NodeView = serde_json::from_value(node.clone()).context("read a node")?;
         let node = convert_node(&view, &mut self.interner).node;

@@ -36,6 +36,8 @@ const RUN: &str = "parity.test/run";
 const NOTHING: &str = "parity.test/nothing";
 /// A pod is decided in milliseconds; on a machine that is starved even a TLS handshake has taken longer than a minute.
 const DECIDED_WITHIN: Duration = Duration::from_secs(300);
+/// A watch tells of an object in milliseconds.
+const SEEN_WITHIN: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(3);
 
 /// What kube-scheduler made of a pod.
@@ -89,7 +91,12 @@ impl Peer {
     /// Creates volumes, claims and what nodes say of their volumes; as the API server returns them.
     pub async fn create_storage(&mut self, objects: &[Value]) -> Result<Vec<Value>> {
         self.stored |= !objects.is_empty();
-        try_join_all(objects.iter().map(|object| self.create_one_stored(object))).await
+        let made = try_join_all(objects.iter().map(|object| self.create_one_stored(object))).await;
+        if !objects.is_empty() {
+            // No probe shows that kube-scheduler has seen these; each kind has a watch of its own.
+            sleep(SEEN_WITHIN).await;
+        }
+        made
     }
 
     async fn create_one_stored(&self, object: &Value) -> Result<Value> {
@@ -299,20 +306,28 @@ async fn prepare(client: &Client) -> Result<()> {
         });
         send(client, Method::POST, "/apis/node.k8s.io/v1/runtimeclasses", Some(&class)).await?;
     }
+    for class in storage_classes() {
+        send(client, Method::POST, "/apis/storage.k8s.io/v1/storageclasses", Some(&class)).await?;
+    }
+    Ok(())
+}
+
+/// The storage classes of every scenario.
+pub fn storage_classes() -> [Value; 2] {
     let zones = json!([{"key": "topology.kubernetes.io/zone", "values": ["a", "b"]}]);
-    for (name, provisioner, topologies) in [
-        (WAITING, "kubernetes.io/no-provisioner", json!([])),
-        (PROVISIONED, DRIVER, json!([{"matchLabelExpressions": zones}])),
-    ] {
-        let class = json!({
+    let class = |name: &str, provisioner: &str, topologies: Value| {
+        json!({
+            "kind": "StorageClass",
             "metadata": {"name": name},
             "provisioner": provisioner,
             "volumeBindingMode": "WaitForFirstConsumer",
             "allowedTopologies": topologies,
-        });
-        send(client, Method::POST, "/apis/storage.k8s.io/v1/storageclasses", Some(&class)).await?;
-    }
-    Ok(())
+        })
+    };
+    [
+        class(WAITING, "kubernetes.io/no-provisioner", json!([])),
+        class(PROVISIONED, DRIVER, json!([{"matchLabelExpressions": zones}])),
+    ]
 }
 
 /// The API server refused an object: the scenario is not valid.

@@ -104,11 +104,11 @@ pub const PREDICATES: &[Predicate] = &[
     on("nodeTaintsPolicy", relations::add_taints_policy, relations::strip_taints_policy),
     on("matchLabelKeys of a spread", relations::add_spread_keys, relations::strip_spread_keys),
     on("terminating pods", relations::add_terminating, relations::strip_terminating),
-    off("node affinity of bound volumes", storage::add_bound, storage::strip_bound),
-    off("zones of bound volumes", storage::add_zones, storage::strip_zones),
+    on("node affinity of bound volumes", storage::add_bound, storage::strip_bound),
+    on("zones of bound volumes", storage::add_zones, storage::strip_zones),
     off("volumes that wait for a consumer", storage::add_unbound, storage::strip_unbound),
-    off("attach limits", storage::add_limits, storage::strip_limits),
-    off("ReadWriteOncePod", storage::add_exclusive, storage::strip_exclusive),
+    on("attach limits", storage::add_limits, storage::strip_limits),
+    on("ReadWriteOncePod", storage::add_exclusive, storage::strip_exclusive),
     idle("preferences", relations::add_preferences, relations::strip_preferences),
 ];
 

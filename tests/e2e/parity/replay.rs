@@ -14,6 +14,7 @@ use super::verdict::Verdict;
 /// A run of a scenario, with the objects as the API server has them.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
+    pub storage: Vec<Value>,
     pub nodes: Vec<Value>,
     pub bound: Vec<Value>,
     pub steps: Vec<Step>,
@@ -51,13 +52,14 @@ pub async fn replay(peer: &mut Peer, scenario: &Scenario) -> Result<Replay> {
 }
 
 async fn run(peer: &mut Peer, scenario: &Scenario) -> Result<Replay> {
-    let mut ours = Ours::default();
-    peer.create_storage(&scenario.storage).await?;
+    let mut ours = Ours::new()?;
     let mut replay = Replay {
+        storage: peer.create_storage(&scenario.storage).await?,
         nodes: peer.create_nodes(&scenario.nodes).await?,
         bound: peer.create_bound(&scenario.bound).await?,
         steps: Vec::new(),
     };
+    replay.storage.iter().try_for_each(|object| ours.apply_storage(object))?;
     replay.nodes.iter().try_for_each(|node| ours.apply_node(node))?;
     replay.bound.iter().try_for_each(|pod| ours.apply_pod(pod))?;
     peer.catch_up(scenario.nodes.len()).await?;

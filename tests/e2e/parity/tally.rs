@@ -103,8 +103,13 @@ fn decides(predicate: &Predicate, replay: &Replay) -> Result<(bool, bool)> {
         (predicate.strip)(&mut object, role);
         object
     };
-    let mut ours = Ours::default();
+    let mut ours = Ours::new()?;
     let mut differs = false;
+    for object in &replay.storage {
+        let stripped = without(object, Role::Storage);
+        differs |= stripped != *object;
+        ours.apply_storage(&stripped)?;
+    }
     for node in &replay.nodes {
         let stripped = without(node, Role::Node);
         differs |= stripped != *node;

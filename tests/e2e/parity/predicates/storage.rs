@@ -34,7 +34,7 @@ fn volume(name: &str) -> Value {
         "kind": "PersistentVolume",
         "metadata": {"name": name, "labels": {}},
         "spec": {
-            "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+            "accessModes": ["ReadWriteOnce"],
             "capacity": {"storage": "1Gi"},
             "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": WAITING,
