@@ -34,7 +34,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::{
-    DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid, Shunned, StorageKey, StorageObject,
+    ClaimKey, DevicePlacement, Labels, Node, NodeName, Pod, PodKind, PodUid, Shunned, StorageKey,
+    StorageObject,
 };
 
 use terms::TermIndex;
@@ -210,6 +211,24 @@ impl Cache {
         let change = self.storage.delete(key)?;
         self.follow_storage(&change);
         Some(change)
+    }
+
+    /// Counts a claim of a pod that goes to `node` as the owner of `volume`, or as one for which a volume is made there.
+    pub fn assume_claim(
+        &mut self,
+        claim: &ClaimKey,
+        node: &NodeName,
+        volume: Option<&Arc<str>>,
+    ) -> StorageChange {
+        match volume {
+            Some(volume) => self.storage.give(volume, claim),
+            None => self.storage.choose(claim, node),
+        }
+    }
+
+    /// Ends what [`Cache::assume_claim`] began: the API shows it by now, or it comes to nothing.
+    pub fn settle_claim(&mut self, claim: &ClaimKey, volume: Option<&Arc<str>>) -> StorageChange {
+        self.storage.settle(claim, volume)
     }
 
     /// Gives a new generation to every node on which a change of storage may count.

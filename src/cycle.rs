@@ -36,7 +36,7 @@ pub use preemption::{Preemption, Search};
 pub use ranking::Rankings;
 pub use reason::Reason;
 pub use score::{FragmentationTables, Score, Scoring};
-pub use volumes::assign;
+pub use volumes::{assign, is_reachable};
 
 /// What came of looking for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

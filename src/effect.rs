@@ -3,14 +3,19 @@
 //! Invariant: an effect is a request, not a call. The shell carries it out in its own lanes and answers a bind with
 //! [`crate::event::Event::BindFinished`], an eviction with `EvictionFinished`; everything else may be merged (latest wins) or, for events, dropped and counted.
 
+use std::sync::Arc;
+
 use crate::fact::Fact;
-use crate::model::{DevicePlacement, NodeName, PodId};
+use crate::model::{ClaimKey, DevicePlacement, NodeName, PodId};
 
 /// Something the engine wants done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Bind the pod to the node. Answered by exactly one `BindFinished`.
     Bind(Binding),
+    /// Write for which node or volume the claims of a pod are meant, before the pod is bound. Answered by exactly one
+    /// `ClaimsWritten`, unless this replica stops leading.
+    WriteClaims(ClaimWrites),
     /// Tell the pod why it is not running: its `PodScheduled` condition and, if `publish` is set, a `FailedScheduling` event.
     ReportUnschedulable(UnschedulableReport),
     /// Tell the pod, by a `Scheduled` event, where it was bound to.
@@ -55,6 +60,46 @@ pub struct Eviction {
     pub preemptor: PodId,
     /// Where.
     pub node: NodeName,
+}
+
+/// What is to be written about the claims of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimWrites {
+    /// The pod.
+    pub pod: PodId,
+    /// The node chosen for it.
+    pub node: NodeName,
+    /// Tells this attempt from others for the same pod.
+    pub attempt: u64,
+    /// The writes, each on the condition that its object has not changed.
+    pub writes: Vec<ClaimWrite>,
+}
+
+/// One write about a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimWrite {
+    /// The claim gets a volume that is made for a node (`volume.kubernetes.io/selected-node`).
+    SelectNode {
+        /// The claim.
+        claim: ClaimKey,
+        /// Its uid.
+        uid: Arc<str>,
+        /// Its version.
+        version: u64,
+    },
+    /// The volume is kept for the claim (`spec.claimRef`).
+    Reserve {
+        /// The volume's name.
+        volume: Arc<str>,
+        /// Its version.
+        version: u64,
+        /// The claim.
+        claim: ClaimKey,
+        /// The claim's uid.
+        uid: Arc<str>,
+        /// Whether nobody had kept it for the claim before (`pv.kubernetes.io/bound-by-controller`).
+        chosen: bool,
+    },
 }
 
 /// Why a pod is not running.

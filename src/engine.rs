@@ -7,6 +7,7 @@
 //!   known yet may hold the very slice that looks free.
 //! - A pod is assumed on its node in the same step in which its bind is asked for, so the next decision already counts it.
 
+mod claims;
 mod examine;
 mod preemption;
 mod rejections;
@@ -97,6 +98,8 @@ pub struct Engine {
     standoffs: Standoffs,
     /// What the forecaster said last.
     outlook: Option<Arc<Outlook>>,
+    /// The pods whose claims are being bound.
+    claims: claims::Claims,
 }
 
 impl Engine {
@@ -118,6 +121,7 @@ impl Engine {
             preemptions: Preemptions::default(),
             standoffs: Standoffs::default(),
             outlook: None,
+            claims: claims::Claims::default(),
         }
     }
 
@@ -146,7 +150,8 @@ impl Engine {
         let outdated = self.explained < self.topology && self.queue.has_waiting();
         let renewal = outdated.then_some(self.next_renewal);
         let standoff = self.standoffs.next();
-        self.queue.next_ready().into_iter().chain(renewal).chain(standoff).min().filter(|_| self.synced)
+        let times = self.queue.next_ready().into_iter().chain(renewal).chain(standoff);
+        times.chain(self.claims.next_due()).min().filter(|_| self.synced)
     }
 
     /// Takes in one event and appends what is to be done.
@@ -157,6 +162,7 @@ impl Engine {
             Event::NodeDeleted(name) => {
                 let known = self.cache.delete_node(&name);
                 self.topology += 1;
+                self.leave_node(now, &name, effects);
                 let occasion = Occasion { moves_domains: known, ..Occasion::default() };
                 self.wake(now, &occasion, QueueCause::NodeChange, effects);
             }
@@ -169,6 +175,9 @@ impl Engine {
             }
             Event::StorageApplied(object) => self.apply_storage(now, object, effects),
             Event::StorageDeleted(key) => self.delete_storage(now, &key, effects),
+            Event::ClaimsWritten { uid, attempt, outcome } => {
+                self.claims_written(now, &uid, attempt, outcome, effects)
+            }
             Event::BindFinished { uid, node, outcome } => {
                 self.finish_bind(now, &uid, &node, outcome, effects)
             }
@@ -236,6 +245,7 @@ impl Engine {
             return self.delete_pod(now, &pod.id.uid, effects);
         }
         if let Some(node) = &pod.node {
+            self.abandon(now, &pod.id.uid, effects);
             let arrival = self.cache.apply_pod(&pod, node);
             self.settle(&pod);
             self.give_up_place(now, &pod.id.uid, effects);
@@ -279,6 +289,7 @@ impl Engine {
     /// the pod exist after all.
     fn delete_pod(&mut self, now: Time, uid: &PodUid, effects: &mut Vec<Effect>) {
         self.preemptions.asked.remove(uid);
+        self.abandon(now, uid, effects);
         self.give_up_place(now, uid, effects);
         if self.queue.get(uid).is_some_and(QueuedPod::is_in_flight) {
             self.queue.mark_gone(uid, true);
@@ -302,6 +313,8 @@ impl Engine {
     ) {
         let Some(queued) = self.queue.get(uid).filter(|queued| queued.is_in_flight()) else { return };
         let (pod, gone) = (queued.pod.clone(), queued.gone);
+        // In a dry run nothing is written, and the bind that would follow is said to be done.
+        self.forget_claims(now, uid, effects);
         let message = match outcome {
             BindOutcome::Bound if !gone => return self.conclude(now, uid, node, effects),
             BindOutcome::Bound | BindOutcome::Gone => "the pod is gone".to_owned(),
@@ -351,6 +364,7 @@ impl Engine {
         }
         self.end_standoffs(now, effects);
         self.renew_explanation(now, effects);
+        let budget = self.bind_ready(now, budget, effects);
         let mut refusals = 0;
         for _ in 0..budget {
             let Some(mut pod) = self.queue.pop().map(|queued| queued.pod.clone()) else { return };
@@ -444,7 +458,9 @@ impl Engine {
         let node = self.cache.at(at).name().clone();
         effects.push(Effect::Fact(Fact::PodAssumed { pod: pod.id.clone(), node: node.clone(), feasible }));
         self.probe(now, &node, &pod.spec);
-        effects.push(Effect::Bind(Binding { pod: pod.id.clone(), node, placements }));
+        if !self.begin_claims(now, pod, at, &placements, effects) {
+            effects.push(Effect::Bind(Binding { pod: pod.id.clone(), node, placements }));
+        }
         self.arrive(now, &pod.id.uid, effects);
         if kept.is_some() {
             self.queue.nominate(&pod.id.uid, None);

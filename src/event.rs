@@ -62,6 +62,15 @@ pub enum Event {
         /// What came of it.
         outcome: EvictionOutcome,
     },
+    /// Writes about a pod's claims that the engine asked for have ended.
+    ClaimsWritten {
+        /// The pod.
+        uid: PodUid,
+        /// The attempt that asked for them.
+        attempt: u64,
+        /// The version of each object after its write; or why one was refused, or did not get through for long.
+        outcome: Result<Vec<u64>, String>,
+    },
     /// What the forecaster expects, in the place of what it said before. Nobody asks for it and nobody waits for it.
     Forecast(Arc<Outlook>),
     /// Time has passed. The engine takes up what is due and decides about at most `budget` pods: as many as the shell has

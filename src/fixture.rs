@@ -3,9 +3,9 @@
 //! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`, or with GPUs that are cut on demand
 //! `n0 A100-40GB*2`. A pod: `p0 cpu=100 1g.5gb=1 prio=5 tolerates=gpu zone=a port=80 on=n1`. Everything not said is roomy
 //! on nodes and absent on pods. A node may also have `shy=key` (a `PreferNoSchedule` taint), `feature=x` and `image=x:bytes`;
-//! a pod `ns=other`, `label=app:web`, `claim=data`, `ephemeral=scratch` (a volume of that name), `prefers=zone:a*10` (nodes),
-//! `feature=x`, `image=x`, `started=7`, `nominated=n0`, `meek` (`preemptionPolicy: Never`), `preempted` (it ends for another's sake),
-//! and rules about other pods:
+//! a pod `ns=other`, `label=app:web`, `claim=data`, `ephemeral=scratch` (a volume of that name),
+//! `ebs=vol-1` (a disk of Amazon's cloud), `prefers=zone:a*10` (nodes), `feature=x`, `image=x`, `started=7`, `nominated=n0`, `meek`
+//! (`preemptionPolicy: Never`), `preempted` (it ends for another's sake), and rules about other pods:
 //!
 //! ```text
 //!   near=zone/app:web     required affinity              likes=zone/app:web*10      preferred affinity
@@ -26,7 +26,7 @@ pub use storage::storage;
 
 use crate::mig::{GpuModel, ProfileName};
 use crate::model::{
-    AffinityTerm, ClaimUse, HostPort, LabelSelector, Labels, MigConfigState, MigRequest, Node,
+    AffinityTerm, ClaimUse, Disk, HostPort, LabelSelector, Labels, MigConfigState, MigRequest, Node,
     NodeSelectorTerm, Operator, Partitioning, Pod, PodId, PodSelection, PodSpec, Protocol, Relations,
     Requirement, ResourceName, Resources, SpreadConstraint, Taint, TaintEffect, Time, Toleration,
 };
@@ -140,6 +140,7 @@ pub fn pod(text: &str) -> Pod {
             Some(("ephemeral", volume)) => {
                 volumes.push(ClaimUse { name: format!("{name}-{volume}").into(), ephemeral: true });
             }
+            Some(("ebs", id)) => spec.disks.push(Disk::Ebs { id: id.into() }),
             Some(("feature", name)) => spec.features.push(name.into()),
             Some(("image", name)) => spec.images.push(name.into()),
             Some(("prefers", text)) => {

@@ -194,7 +194,8 @@ impl Queue {
         } else {
             known.shown_node.clone_from(&pod.nominated);
         }
-        let spec_changed = known.pod.spec != pod.spec || known.pod.labels != pod.labels;
+        let spec_changed =
+            known.pod.spec != pod.spec || known.pod.labels != pod.labels || known.pod.volumes != pod.volumes;
         let ungated = known.place == Place::Gated && !pod.gated;
         let uid = pod.id.uid.clone();
         if known.place == Place::InFlight || !(spec_changed || ungated) {

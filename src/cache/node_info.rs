@@ -195,6 +195,7 @@ impl NodeInfo {
             held.spec == pod.spec
                 && held.terminating == pod.terminating
                 && held.labels == pod.labels
+                && held.volumes == pod.volumes
                 && (pod.placements.is_empty() || held.placements == pod.placements)
         })
     }

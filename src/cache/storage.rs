@@ -12,20 +12,19 @@ use std::sync::Arc;
 
 use super::NodeIndex;
 use crate::model::{
-    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, Labels, NodeName, PodId,
-    StorageCapacity, StorageClass, StorageKey, StorageObject, Volume, VolumeId, VolumeNeeds, WaitingClaim,
-    ZONE_LABELS,
+    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, HOST_LABEL, Labels, NodeName,
+    NodeSelectorTerm, Operator, PodId, StorageCapacity, StorageClass, StorageKey, StorageObject, Volume,
+    VolumeId, VolumeNeeds, WaitingClaim, ZONE_LABELS,
 };
 
 /// What separates several zones in one label.
 const ZONE_DELIMITER: &str = "__";
 
-/// Why pods wait whose claims are not bound before a node is chosen.
-const UNSUPPORTED: &str =
-    "pod has PersistentVolumeClaims that wait for their first consumer, not supported by this scheduler yet";
-
 /// What the names of the storage plugins begin with that Kubernetes once had built in.
 const IN_TREE: &str = "kubernetes.io/";
+
+/// Where volumes are looked for: their class, and the host that they confine their pods to (`None` for those that do not).
+type Place = (Arc<str>, Option<Arc<str>>);
 
 /// What came of showing the cache an object of storage that is new or differs from before, or the end of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,14 +57,18 @@ pub struct Storage {
     named: BTreeMap<Arc<str>, BTreeSet<ClaimKey>>,
     /// The volumes that name a claim.
     kept: BTreeMap<ClaimKey, BTreeSet<Arc<str>>>,
-    /// The volumes of each class that anybody may have, by size.
-    free: BTreeMap<Arc<str>, BTreeSet<(u64, Arc<str>)>>,
+    /// The volumes that anybody may have, by where they are and by size.
+    free: BTreeMap<Place, BTreeSet<(u64, Arc<str>)>>,
     /// How many volumes are the same to their driver.
     handles: BTreeMap<VolumeId, usize>,
     /// Where counted pods use a claim, and how many on each node.
     users: BTreeMap<ClaimKey, BTreeMap<NodeIndex, usize>>,
     /// How many pods use a claim that is not made for them.
     sharers: BTreeMap<ClaimKey, usize>,
+    /// Claims for which a node was chosen that the API may not show yet, and by how many pods.
+    chosen: BTreeMap<ClaimKey, (NodeName, usize)>,
+    /// Volumes that were given to a claim, which the API may not show yet, and by how many pods.
+    given: BTreeMap<Arc<str>, (ClaimKey, usize)>,
     /// Grows whenever claims that wait for a consumer may find other volumes or more room than before.
     offers: u64,
 }
@@ -74,6 +77,25 @@ impl Storage {
     /// Grows whenever claims that wait for a consumer may find other volumes or more room than before.
     pub fn offers(&self) -> u64 {
         self.offers
+    }
+
+    /// Whether nothing is chosen for any claim that the API may not show yet.
+    pub fn is_settled(&self) -> bool {
+        self.chosen.is_empty() && self.given.is_empty()
+    }
+
+    /// A claim.
+    pub fn claim(&self, key: &ClaimKey) -> Option<&Claim> {
+        self.claims.get(key)
+    }
+
+    /// The claims of a pod that wait for their first consumer, the smallest first.
+    pub fn waiting_claims(&self, namespace: &Arc<str>, uses: &[ClaimUse]) -> Vec<(ClaimKey, WaitingClaim)> {
+        let claims = uses.iter().filter_map(|used| self.claims.get(&key(namespace, used)));
+        let waiting = claims.filter(|claim| self.waits(claim));
+        let mut waiting: Vec<_> = waiting.map(|claim| (claim.key.clone(), self.waiting(claim))).collect();
+        waiting.sort_by_key(|(_, claim)| claim.size);
+        waiting
     }
 
     /// A storage class.
@@ -86,10 +108,23 @@ impl Storage {
         self.volumes.get(name)
     }
 
-    /// The volumes of a class that anybody may have and that hold this many bytes, the smallest first.
-    pub fn free(&self, class: &str, size: u64) -> impl Iterator<Item = &Volume> {
-        let volumes = self.free.get(class).into_iter().flat_map(move |free| free.range((size, "".into())..));
-        volumes.filter_map(|(_, name)| self.volumes.get(name))
+    /// The smallest volume of a class that anybody may have, that holds this many bytes and that `suits`. Volumes confined to
+    /// hosts other than this one are not looked at.
+    pub fn smallest(
+        &self,
+        class: &Arc<str>,
+        size: u64,
+        host: Option<&Arc<str>>,
+        suits: impl Fn(&Volume) -> bool,
+    ) -> Option<&Volume> {
+        let first = |host: Option<&Arc<str>>| {
+            let free = self.free.get(&(class.clone(), host.cloned()))?;
+            let names = free.range((size, "".into())..).map(|(_, name)| name);
+            let volumes = names.filter(|name| !self.given.contains_key(*name));
+            volumes.filter_map(|name| self.volumes.get(name)).find(|volume| suits(volume))
+        };
+        let found = first(None).into_iter().chain(host.and_then(|host| first(Some(host))));
+        found.min_by(|a, b| (a.capacity, &a.name).cmp(&(b.capacity, &b.name)))
     }
 
     /// Whether a volume of this many bytes can be made for a node with these labels, as far as the class's driver says how much
@@ -179,9 +214,6 @@ impl Storage {
         if claims.iter().any(|claim| !claim.is_bound() && !self.waits(claim)) {
             return Err("pod has unbound immediate PersistentVolumeClaims".to_owned());
         }
-        if claims.iter().any(|claim| !claim.is_bound()) {
-            return Err(UNSUPPORTED.to_owned());
-        }
         let mut volumes = uses.iter().zip(&claims).filter(|(used, _)| own(used));
         let missing = volumes.find_map(|(_, claim)| {
             claim.volume.as_ref().filter(|volume| !self.volumes.contains_key(&***volume))
@@ -212,18 +244,23 @@ impl Storage {
             block: claim.block,
             attributes_class: claim.attributes_class.clone(),
             selector: claim.selector.clone(),
-            selected_node: claim.selected_node.clone(),
-            kept: self.kept_for(claim).map(|volume| volume.name.clone()).collect(),
+            selected_node: match self.chosen.get(&claim.key) {
+                Some((node, _)) => Some(node.clone()),
+                None => claim.selected_node.clone(),
+            },
+            kept: self.kept_for(claim),
         }
     }
 
-    /// The volumes that are kept for just this claim.
-    fn kept_for<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Volume> {
+    /// The volumes that are kept for just this claim, by the API's word or by ours.
+    fn kept_for(&self, claim: &Claim) -> BTreeSet<Arc<str>> {
         let names = self.kept.get(&claim.key).into_iter().flatten();
-        let volumes = names.filter_map(|name| self.volumes.get(name));
-        volumes.filter(|volume| {
+        let named = |volume: &&Volume| {
             volume.claim.as_ref().is_some_and(|(_, uid)| uid.is_empty() || *uid == claim.uid)
-        })
+        };
+        let kept = names.filter_map(|name| self.volumes.get(name)).filter(named);
+        let given = self.given.iter().filter(|(_, (key, _))| *key == claim.key).map(|(name, _)| name);
+        kept.map(|volume| &volume.name).chain(given).cloned().collect()
     }
 
     /// What is attached to a node for a claim; `None` for what no driver counts. Until a volume is bound the claim stands for it.
@@ -265,6 +302,41 @@ impl Storage {
         }
     }
 
+    /// A volume is to be made for the claim on a node.
+    pub(super) fn choose(&mut self, claim: &ClaimKey, node: &NodeName) -> StorageChange {
+        self.chosen.entry(claim.clone()).or_insert_with(|| (node.clone(), 0)).1 += 1;
+        StorageChange { claims: [claim.clone()].into(), ..StorageChange::default() }
+    }
+
+    /// The volume is to be the claim's.
+    pub(super) fn give(&mut self, volume: &Arc<str>, claim: &ClaimKey) -> StorageChange {
+        self.given.entry(volume.clone()).or_insert_with(|| (claim.clone(), 0)).1 += 1;
+        self.offers += 1;
+        StorageChange { claims: [claim.clone()].into(), ..StorageChange::default() }
+    }
+
+    /// One pod less waits for what was chosen for its claim: a volume, or a node where one is made.
+    pub(super) fn settle(&mut self, claim: &ClaimKey, volume: Option<&Arc<str>>) -> StorageChange {
+        let Some(volume) = volume else {
+            if let Some((_, pods)) = self.chosen.get_mut(claim) {
+                *pods -= 1;
+                if *pods == 0 {
+                    self.chosen.remove(claim);
+                }
+            }
+            return StorageChange { claims: [claim.clone()].into(), ..StorageChange::default() };
+        };
+        if let Some((_, pods)) = self.given.get_mut(volume) {
+            *pods -= 1;
+            if *pods == 0 {
+                self.given.remove(volume);
+            }
+        }
+        let offers = self.volumes.get(volume).is_some_and(is_free);
+        self.offers += u64::from(offers);
+        StorageChange { claims: [claim.clone()].into(), offers, ..StorageChange::default() }
+    }
+
     /// Where counted pods use one of these claims.
     pub(super) fn users(&self, claims: &BTreeSet<ClaimKey>) -> Vec<NodeIndex> {
         let nodes = claims.iter().filter_map(|key| self.users.get(key));
@@ -276,7 +348,8 @@ impl Storage {
         let mut change = StorageChange::default();
         match object {
             StorageObject::Claim(claim) => {
-                if self.claims.get(&claim.key) == Some(&claim) {
+                if let Some(known) = self.claims.get_mut(&claim.key).filter(|known| known.is_like(&claim)) {
+                    known.version = claim.version;
                     return None;
                 }
                 self.take_claim(&claim.key.clone(), &mut change);
@@ -286,7 +359,9 @@ impl Storage {
                 self.claims.insert(claim.key.clone(), claim);
             }
             StorageObject::Volume(volume) => {
-                if self.volumes.get(&volume.name) == Some(&volume) {
+                let known = self.volumes.get_mut(&volume.name);
+                if let Some(known) = known.filter(|known| known.is_like(&volume)) {
+                    known.version = volume.version;
                     return None;
                 }
                 self.take_volume(&volume.name.clone(), &mut change);
@@ -375,8 +450,9 @@ impl Storage {
             self.kept.entry(claim.clone()).or_default().insert(volume.name.clone());
         } else if is_free(&volume) {
             change.offers = true;
-            let place = (volume.capacity, volume.name.clone());
-            self.free.entry(volume.class.clone()).or_default().insert(place);
+            for place in places(&volume) {
+                self.free.entry(place).or_default().insert((volume.capacity, volume.name.clone()));
+            }
         }
         if let Some(id) = &volume.id {
             *self.handles.entry(id.clone()).or_default() += 1;
@@ -392,7 +468,9 @@ impl Storage {
         }
         if is_free(&volume) {
             change.offers = true;
-            forget(&mut self.free, &volume.class, &(volume.capacity, name.clone()));
+            for place in places(&volume) {
+                forget(&mut self.free, &place, &(volume.capacity, name.clone()));
+            }
         }
         if let Some(id) = &volume.id {
             take(&mut self.handles, id);
@@ -403,6 +481,7 @@ impl Storage {
     /// Whom a change of this volume concerns.
     fn note_claims(&self, volume: &Volume, change: &mut StorageChange) {
         change.claims.extend(volume.claim.as_ref().map(|(claim, _)| claim.clone()));
+        change.claims.extend(self.given.get(&volume.name).map(|(claim, _)| claim.clone()));
         change.claims.extend(self.named.get(&volume.name).into_iter().flatten().cloned());
         let attachments = self.attached_volume.get(&volume.name).into_iter().flatten();
         let nodes = attachments.filter_map(|name| self.attachments.get(name));
@@ -455,6 +534,23 @@ fn is_free(volume: &Volume) -> bool {
     volume.claim.is_none() && volume.available && !volume.terminating
 }
 
+/// Where a volume is looked for: at each of its hosts, if each term of its affinity confines it to hosts by name.
+fn places(volume: &Volume) -> BTreeSet<Place> {
+    let hosts = |term: &NodeSelectorTerm| {
+        let mut confining = term
+            .match_expressions
+            .iter()
+            .filter(|requirement| &*requirement.key == HOST_LABEL && requirement.operator == Operator::In);
+        confining.next().map(|requirement| requirement.values.clone())
+    };
+    let terms = volume.affinity.iter().flat_map(|terms| terms.iter());
+    let hosts: Option<Vec<_>> = terms.map(hosts).collect();
+    match hosts.filter(|hosts| !hosts.is_empty()) {
+        None => [(volume.class.clone(), None)].into(),
+        Some(hosts) => hosts.into_iter().flatten().map(|host| (volume.class.clone(), Some(host))).collect(),
+    }
+}
+
 /// Where a volume's labels say it is. A label with an empty part says nothing.
 fn zones(volume: &Volume) -> Vec<(Arc<str>, BTreeSet<Arc<str>>)> {
     let labels = ZONE_LABELS.iter().filter_map(|(label, _)| volume.labels.get_key_value(*label));
@@ -484,3 +580,6 @@ fn forget<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: &K, member: 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,8 @@ pub enum Reason {
     InsufficientBasic(&'static str),
     /// Too little of an extended resource is free.
     Insufficient(ResourceName),
+    /// A disk that the pod names itself is mounted by a pod there, and not both may.
+    DiskConflict,
     /// A claim that one pod is to have for itself is used by another.
     ClaimInUse,
     /// It cannot attach as many volumes as that.
@@ -88,6 +90,7 @@ impl fmt::Display for Reason {
             Reason::TooManyPods => f.write_str("Too many pods"),
             Reason::InsufficientBasic(name) => write!(f, "Insufficient {name}"),
             Reason::Insufficient(name) => write!(f, "Insufficient {name}"),
+            Reason::DiskConflict => f.write_str("node(s) had no available disk"),
             Reason::ClaimInUse => f.write_str(
                 "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod",
             ),

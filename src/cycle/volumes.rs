@@ -1,4 +1,4 @@
-//! What a pod's volumes have to say about a node: claims for one pod alone, attach limits, where bound volumes can be reached
+//! What a pod's volumes have to say about a node: disks that are not shared, claims for one pod alone, attach limits, where bound volumes can be reached
 //! from, and for claims that wait for their first consumer the volumes that would be theirs there.
 //!
 //! Invariant: besides the pod's kind a verdict depends on the node, on its pods, on what is attached to it, and, for waiting
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use super::reason::Reason;
 use crate::cache::{Cache, NodeInfo, Storage};
 use crate::model::{
-    BoundVolume, Node, NodeSelectorTerm, PodKind, Volume, VolumeId, VolumeNeeds, WaitingClaim, ZONE_LABELS,
+    BoundVolume, HOST_LABEL, Node, NodeSelectorTerm, PodKind, PodSpec, Volume, VolumeId, VolumeNeeds,
+    WaitingClaim, ZONE_LABELS,
 };
 
 /// A provisioner that makes no volumes.
@@ -19,6 +20,9 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Whether the pod's volumes allow the node. Costs nothing for a pod without any.
 pub(super) fn admits(cache: &Cache, kind: &PodKind, info: &NodeInfo, node: &Node) -> bool {
+    if !has_free_disks(&kind.spec, info) {
+        return false;
+    }
     let Some(needs) = kind.volumes.as_deref() else { return true };
     let storage = cache.storage();
     needs.blocked.is_none()
@@ -31,6 +35,9 @@ pub(super) fn admits(cache: &Cache, kind: &PodKind, info: &NodeInfo, node: &Node
 
 /// Why the pod's volumes do not allow the node: the reasons of the first of kube-scheduler's plugins that would say no.
 pub(super) fn rejections(cache: &Cache, kind: &PodKind, info: &NodeInfo, node: &Node) -> Vec<Reason> {
+    if !has_free_disks(&kind.spec, info) {
+        return vec![Reason::DiskConflict];
+    }
     let Some(needs) = kind.volumes.as_deref() else { return Vec::new() };
     let storage = cache.storage();
     if needs.in_use {
@@ -54,8 +61,14 @@ pub(super) fn rejections(cache: &Cache, kind: &PodKind, info: &NodeInfo, node: &
     reasons
 }
 
-/// A volume's node affinity speaks of labels alone; a node's name matches nothing in it.
-fn is_reachable(affinity: Option<&[NodeSelectorTerm]>, node: &Node) -> bool {
+fn has_free_disks(pod: &PodSpec, info: &NodeInfo) -> bool {
+    let mut taken = info.occupants().flat_map(|occupant| &occupant.spec.disks);
+    pod.disks.is_empty() || !taken.any(|taken| pod.disks.iter().any(|disk| disk.conflicts(taken)))
+}
+
+/// Whether a volume with this node affinity can be reached from the node. It speaks of labels alone; a node's name matches
+/// nothing in it.
+pub fn is_reachable(affinity: Option<&[NodeSelectorTerm]>, node: &Node) -> bool {
     affinity.is_none_or(|terms| terms.iter().any(|term| term.matches("", &node.labels)))
 }
 
@@ -146,8 +159,7 @@ fn find(
     if let Some(volume) = kept.find(|volume| suits(volume)) {
         return is_reachable(volume.affinity.as_deref(), node).then(|| volume.name.clone());
     }
-    let mut free = storage.free(&claim.class, size);
-    let volume = free.find(|volume| {
+    let volume = storage.smallest(&claim.class, size, node.labels.get(HOST_LABEL), |volume| {
         suits(volume)
             && claim.modes.is_subset(&volume.modes)
             && claim.selector.as_ref().is_none_or(|selector| selector.matches(&volume.labels))

@@ -16,13 +16,18 @@ const TOLD_AT_ONCE: usize = 8;
 
 impl Engine {
     pub(super) fn apply_storage(&mut self, now: Time, object: StorageObject, effects: &mut Vec<Effect>) {
-        if let Some(change) = self.cache.apply_storage(object) {
+        let key = object.key();
+        let change = self.cache.apply_storage(object);
+        // A newer version that says the same may say it after what was written.
+        self.follow_claims(now, &key, effects);
+        if let Some(change) = change {
             self.follow_storage(now, &change, effects);
         }
     }
 
     pub(super) fn delete_storage(&mut self, now: Time, key: &StorageKey, effects: &mut Vec<Effect>) {
         if let Some(change) = self.cache.delete_storage(key) {
+            self.follow_claims(now, key, effects);
             self.follow_storage(now, &change, effects);
         }
     }
@@ -42,7 +47,7 @@ impl Engine {
         self.follow_storage(now, &change, effects);
     }
 
-    fn follow_storage(&mut self, now: Time, change: &StorageChange, effects: &mut Vec<Effect>) {
+    pub(super) fn follow_storage(&mut self, now: Time, change: &StorageChange, effects: &mut Vec<Effect>) {
         if !self.queue.has_waiting() {
             return;
         }

@@ -1,11 +1,13 @@
 //! The engine as its shell sees it: events in, effects out.
 
+mod claims;
 mod hints;
 mod preemption;
 mod rejections;
 mod volumes;
 
 use super::*;
+use crate::effect::{ClaimWrite, ClaimWrites};
 use crate::fixture::{node, pod};
 
 struct Shell {
@@ -58,6 +60,16 @@ fn line(effect: Effect) -> Option<String> {
             Some(format!("evict {} for {}", eviction.victim.name, eviction.preemptor.name))
         }
         Effect::ReportRejected { pod, explanation } => Some(format!("rejected {}: {explanation}", pod.name)),
+        Effect::WriteClaims(ClaimWrites { pod, node, attempt, writes }) => {
+            let write = |write: &ClaimWrite| match write {
+                ClaimWrite::SelectNode { claim, version, .. } => format!(" {}@{version}", claim.name),
+                ClaimWrite::Reserve { volume, version, claim, .. } => {
+                    format!(" {volume}@{version} for {}", claim.name)
+                }
+            };
+            let writes: String = writes.iter().map(write).collect();
+            Some(format!("write {} {node} #{attempt}:{writes}", pod.name))
+        }
         Effect::ReportScheduled { pod, node } => Some(format!("scheduled {} {node}", pod.name)),
         Effect::ReportUnschedulable(report) => Some(format!(
             "{}{} {}{}: {}",

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{
-    ClaimUse, Labels, NodeName, NodeSelector, NodeSelectorTerm, PodId, Relations, ResourceName, Resources,
-    Taint, Time, Toleration,
+    ClaimUse, Disk, Labels, NodeName, NodeSelector, NodeSelectorTerm, PodId, Relations, ResourceName,
+    Resources, Taint, Time, Toleration,
 };
 use crate::mig::{Placement, ProfileName};
 
@@ -109,6 +109,8 @@ pub struct PodSpec {
     pub features: Vec<Arc<str>>,
     /// The images of its containers and image volumes, one entry each, with their tags.
     pub images: Vec<Arc<str>>,
+    /// The disks that it names itself and that not every two pods may mount on one node.
+    pub disks: Vec<Disk>,
 }
 
 impl PodSpec {

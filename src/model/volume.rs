@@ -16,6 +16,9 @@ pub const ZONE_LABELS: [(&str, &str); 4] = [
     ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
+/// The label by which volumes that lie on a node name it.
+pub const HOST_LABEL: &str = "kubernetes.io/hostname";
+
 /// How the API addresses a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimKey {
@@ -34,6 +37,56 @@ pub struct ClaimUse {
     pub ephemeral: bool,
 }
 
+/// A disk that a pod names itself, of the kinds that not every two pods may mount on one node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disk {
+    /// `gcePersistentDisk`: shared by readers alone.
+    Gce {
+        /// `pdName`.
+        name: Arc<str>,
+        /// Whether it is only read.
+        read_only: bool,
+    },
+    /// `awsElasticBlockStore`: never shared.
+    Ebs {
+        /// `volumeID`.
+        id: Arc<str>,
+    },
+    /// `iscsi`: shared by readers alone.
+    Iscsi {
+        /// `iqn`.
+        name: Arc<str>,
+        /// Whether it is only read.
+        read_only: bool,
+    },
+    /// `rbd`: shared by readers alone.
+    Rbd {
+        /// `monitors`; the same image is known to clusters that have one in common.
+        monitors: BTreeSet<Arc<str>>,
+        /// `pool` and `image`.
+        image: (Arc<str>, Arc<str>),
+        /// Whether it is only read.
+        read_only: bool,
+    },
+}
+
+impl Disk {
+    /// Whether both cannot be mounted on one node.
+    pub fn conflicts(&self, other: &Disk) -> bool {
+        use Disk::{Ebs, Gce, Iscsi, Rbd};
+        match (self, other) {
+            (Ebs { id: a }, Ebs { id: b }) => a == b,
+            (Gce { name: a, read_only: x }, Gce { name: b, read_only: y })
+            | (Iscsi { name: a, read_only: x }, Iscsi { name: b, read_only: y }) => a == b && !(*x && *y),
+            (
+                Rbd { monitors: a, image: one, read_only: x },
+                Rbd { monitors: b, image: other, read_only: y },
+            ) => !a.is_disjoint(b) && one == other && !(*x && *y),
+            _ => false,
+        }
+    }
+}
+
 /// A PersistentVolumeClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -41,6 +94,8 @@ pub struct Claim {
     pub key: ClaimKey,
     /// `metadata.uid`.
     pub uid: Arc<str>,
+    /// `metadata.resourceVersion`, which grows with every change of anything.
+    pub version: u64,
     /// The storage class; empty for none.
     pub class: Arc<str>,
     /// Bytes asked for.
@@ -68,6 +123,11 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// Whether nothing but the version tells both apart.
+    pub fn is_like(&self, other: &Claim) -> bool {
+        *self == Claim { version: self.version, ..other.clone() }
+    }
+
     /// Whether a volume is bound to it once and for all.
     pub fn is_bound(&self) -> bool {
         self.volume.is_some() && self.bind_completed
@@ -93,6 +153,8 @@ pub struct VolumeId {
 pub struct Volume {
     /// `metadata.name`.
     pub name: Arc<str>,
+    /// `metadata.resourceVersion`, which grows with every change of anything.
+    pub version: u64,
     /// `metadata.labels`.
     pub labels: Labels,
     /// The storage class; empty for none.
@@ -115,6 +177,13 @@ pub struct Volume {
     pub terminating: bool,
     /// What its driver calls it; `None` for a volume of no CSI driver.
     pub id: Option<VolumeId>,
+}
+
+impl Volume {
+    /// Whether nothing but the version tells both apart.
+    pub fn is_like(&self, other: &Volume) -> bool {
+        *self == Volume { version: self.version, ..other.clone() }
+    }
 }
 
 /// A StorageClass.
@@ -288,5 +357,42 @@ impl VolumeNeeds {
     /// Whether volumes have to be attached to the node.
     pub fn attaches(&self) -> bool {
         !self.fresh.is_empty() || !self.shared.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_conflict_as_in_kubernetes() {
+        let gce = |name: &str, read_only| Disk::Gce { name: name.into(), read_only };
+        let iscsi = |name: &str, read_only| Disk::Iscsi { name: name.into(), read_only };
+        let ebs = |id: &str| Disk::Ebs { id: id.into() };
+        let rbd = |monitors: &[&str], image: &str, read_only| Disk::Rbd {
+            monitors: monitors.iter().map(|monitor| Arc::from(*monitor)).collect(),
+            image: ("rbd".into(), image.into()),
+            read_only,
+        };
+        for (one, other, expected) in [
+            (gce("a", false), gce("a", true), true),
+            (gce("a", true), gce("a", true), false),
+            (gce("a", false), gce("b", false), false),
+            (gce("a", false), iscsi("a", false), false),
+            (iscsi("a", true), iscsi("a", false), true),
+            (iscsi("a", true), iscsi("a", true), false),
+            (ebs("a"), ebs("a"), true),
+            (ebs("a"), ebs("b"), false),
+            (rbd(&["x", "y"], "a", false), rbd(&["y", "z"], "a", true), true),
+            (rbd(&["x"], "a", false), rbd(&["y"], "a", false), false),
+            (rbd(&["x"], "a", false), rbd(&["x"], "b", false), false),
+            (rbd(&["x"], "a", true), rbd(&["x"], "a", true), false),
+        ] {
+            assert_eq!(
+                (one.conflicts(&other), other.conflicts(&one)),
+                (expected, expected),
+                "{one:?} {other:?}"
+            );
+        }
     }
 }

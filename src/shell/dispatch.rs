@@ -3,18 +3,20 @@
 //!
 //! ```text
 //!   effects ──┬─► bind lane      64 at once, each to a definite answer ──► BindFinished
+//!             ├─► claim lane     for which node or volume claims are meant ────► ClaimsWritten
 //!             ├─► status lane    latest report a pod wins, tried until written
 //!             ├─► eviction lane  a condition, then a deletion, until there is an answer ──► EvictionFinished
 //!             ├─► event lane     bounded queue, dropped and counted when full
 //!             └─► facts          a log line and a metric
 //! ```
 //!
-//! Invariant: no effect makes the engine loop wait. The bind lane is never handed more than it has room for, the status lane
+//! Invariant: no effect makes the engine loop wait. The lanes of binds and of claims are never handed more than they have room for, the status lane
 //! holds one report a pod, the event lane drops. Each lane has its own connections, and every write asks the leader token
 //! first, so all lanes close by themselves when the lease runs out.
 
 mod api;
 mod bind;
+mod claims;
 mod event;
 mod evict;
 mod status;
@@ -36,6 +38,7 @@ use crate::shell::metrics::{AttemptResult, CallResult, CallType, Metrics};
 pub use api::Call;
 use api::Caller;
 use bind::{BindLane, Finished};
+use claims::{ClaimLane, Written};
 pub use event::Reporter;
 use event::{EventLane, Said};
 use evict::{EvictLane, Evicted};
@@ -48,6 +51,8 @@ const FIELD_MANAGER: &str = "mig-scheduler";
 pub struct Clients {
     /// For binds.
     pub binds: kube::Client,
+    /// For claims and volumes.
+    pub claims: kube::Client,
     /// For conditions and evictions.
     pub status: kube::Client,
     /// For events.
@@ -63,6 +68,7 @@ pub struct Dispatcher {
 enum Lanes {
     Open {
         binds: BindLane,
+        claims: ClaimLane,
         status: StatusLane,
         evictions: EvictLane,
         events: EventLane,
@@ -90,6 +96,7 @@ impl Dispatcher {
         let status = StatusLane::new();
         let bind_size = size(config.bind_lane.concurrency);
         let (binds, binder) = bind::lane(caller(clients.binds), status.clone(), bind_size);
+        let (claims, claimer) = claims::lane(caller(clients.claims), bind_size);
         let event_sizes = (size(config.event_lane.concurrency), size(config.event_lane.capacity));
         let (events, writer) = event::lane(caller(clients.events), reporter, event_sizes, metrics.clone());
         let (evictions, evictor) = evict::lane(caller(clients.status.clone()), config.scheduler_name.clone());
@@ -104,6 +111,10 @@ impl Dispatcher {
             "bind lane"
         });
         tasks.spawn(async {
+            claimer.run().await;
+            "claim lane"
+        });
+        tasks.spawn(async {
             patcher.await;
             "status lane"
         });
@@ -115,7 +126,7 @@ impl Dispatcher {
             writer.run().await;
             "event lane"
         });
-        Dispatcher { lanes: Lanes::Open { binds, status, evictions, events }, metrics }
+        Dispatcher { lanes: Lanes::Open { binds, claims, status, evictions, events }, metrics }
     }
 
     /// Lanes that write nothing.
@@ -123,18 +134,18 @@ impl Dispatcher {
         Dispatcher { lanes: Lanes::Dry { finished: Vec::new() }, metrics }
     }
 
-    /// How many binds may be decided on now.
+    /// How many binds may be decided on now; some of them may need their claims written first.
     pub fn room(&self) -> usize {
         match &self.lanes {
-            Lanes::Open { binds, .. } => binds.room(),
+            Lanes::Open { binds, claims, .. } => binds.room().min(claims.room()),
             Lanes::Dry { finished } => DRY_ROOM.saturating_sub(finished.len()),
         }
     }
 
-    /// Binds without an answer yet.
+    /// Binds, and writes about claims, without an answer yet.
     pub fn binds_in_flight(&self) -> usize {
         match &self.lanes {
-            Lanes::Open { binds, .. } => binds.in_flight(),
+            Lanes::Open { binds, claims, .. } => binds.in_flight() + claims.in_flight(),
             Lanes::Dry { finished } => finished.len(),
         }
     }
@@ -152,6 +163,12 @@ impl Dispatcher {
                     binds.submit(binding);
                 }
                 Lanes::Dry { finished } => finished.push(binding),
+            },
+            Effect::WriteClaims(writes) => match &mut self.lanes {
+                Lanes::Open { claims, .. } => claims.submit(writes),
+                Lanes::Dry { finished } => {
+                    finished.push(Binding { pod: writes.pod, node: writes.node, placements: Vec::new() });
+                }
             },
             Effect::ReportUnschedulable(report) => self.report(report),
             Effect::Evict(eviction) => {
@@ -215,34 +232,45 @@ impl Dispatcher {
         }
     }
 
-    /// The next bind or eviction to end, as the engine hears of it. Waits for ever while none is in flight; may be dropped while
-    /// it waits.
+    /// The next bind, eviction or write about claims to end, as the engine hears of it. Waits for ever while none is in flight; may
+    /// be dropped while it waits.
     pub async fn next_finished(&mut self) -> Event {
-        let finished = match &mut self.lanes {
-            Lanes::Open { binds, evictions, .. } => tokio::select! {
-                finished = binds.next() => finished,
-                Some(evicted) = evictions.next() => return self.conclude_eviction(evicted),
+        let ended = match &mut self.lanes {
+            Lanes::Open { binds, claims, evictions, .. } => tokio::select! {
+                finished = binds.next() => finished.map(Ended::Bind),
+                written = claims.next() => written.map(Ended::Claims),
+                evicted = evictions.next() => evicted.map(Ended::Eviction),
             },
-            Lanes::Dry { finished } => finished.pop().map(bound),
+            Lanes::Dry { finished } => finished.pop().map(bound).map(Ended::Bind),
         };
-        match finished {
-            Some(finished) => self.conclude(finished),
+        match ended {
+            Some(ended) => self.tell(ended),
             None => std::future::pending().await,
         }
     }
 
-    /// The next bind or eviction that has ended already.
+    /// The next of them that has ended already.
     pub fn try_next_finished(&mut self) -> Option<Event> {
-        if let Lanes::Open { evictions, .. } = &mut self.lanes
-            && let Some(evicted) = evictions.try_next()
-        {
-            return Some(self.conclude_eviction(evicted));
-        }
-        let finished = match &mut self.lanes {
-            Lanes::Open { binds, .. } => binds.try_next(),
-            Lanes::Dry { finished } => finished.pop().map(bound),
+        let ended = match &mut self.lanes {
+            Lanes::Open { binds, claims, evictions, .. } => {
+                let bind = binds.try_next().map(Ended::Bind);
+                let written = || claims.try_next().map(Ended::Claims);
+                bind.or_else(written).or_else(|| evictions.try_next().map(Ended::Eviction))
+            }
+            Lanes::Dry { finished } => finished.pop().map(bound).map(Ended::Bind),
         };
-        finished.map(|finished| self.conclude(finished))
+        ended.map(|ended| self.tell(ended))
+    }
+
+    fn tell(&mut self, ended: Ended) -> Event {
+        match ended {
+            Ended::Bind(finished) => self.conclude(finished),
+            Ended::Claims(Written { pod, attempt, outcome, took }) => {
+                observe(&self.metrics, CallType::Claims, outcome.is_ok(), took);
+                Event::ClaimsWritten { uid: pod.uid, attempt, outcome }
+            }
+            Ended::Eviction(evicted) => self.conclude_eviction(evicted),
+        }
     }
 
     fn conclude(&self, finished: Finished) -> Event {
@@ -283,8 +311,9 @@ impl Dispatcher {
 
     /// Updates the gauges of the lanes.
     pub fn publish_gauges(&self) {
-        if let Lanes::Open { binds, status, evictions, events } = &self.lanes {
+        if let Lanes::Open { binds, claims, status, evictions, events } = &self.lanes {
             self.metrics.set_pending_calls(CallType::PodBinding, binds.in_flight());
+            self.metrics.set_pending_calls(CallType::Claims, claims.in_flight());
             self.metrics.set_pending_calls(CallType::PodStatusPatch, status.pending());
             self.metrics.set_pending_calls(CallType::PodEviction, evictions.in_flight());
             self.metrics.set_pending_calls(CallType::Event, events.pending());
@@ -295,6 +324,13 @@ impl Dispatcher {
     pub fn close(&mut self) -> bool {
         matches!(std::mem::replace(&mut self.lanes, Lanes::Dry { finished: Vec::new() }), Lanes::Open { .. })
     }
+}
+
+/// What has ended in a lane that answers.
+enum Ended {
+    Bind(Finished),
+    Claims(Written),
+    Eviction(Evicted),
 }
 
 fn bound(binding: Binding) -> Finished {

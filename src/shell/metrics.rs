@@ -52,6 +52,8 @@ pub enum CallType {
     PodEviction,
     /// Kubernetes events.
     Event,
+    /// Writes about the claims of a pod, all together.
+    Claims,
 }
 
 /// How an API call ended.
@@ -120,6 +122,7 @@ impl CallType {
             CallType::PodStatusPatch => "pod_status_patch",
             CallType::PodEviction => "pod_eviction",
             CallType::Event => "event",
+            CallType::Claims => "volume_binding",
         }
     }
 }
@@ -574,8 +577,13 @@ fn rejection_label(reason: &str) -> &'static str {
 }
 
 /// All lanes.
-const CALL_TYPES: [CallType; 4] =
-    [CallType::PodBinding, CallType::PodStatusPatch, CallType::PodEviction, CallType::Event];
+const CALL_TYPES: [CallType; 5] = [
+    CallType::PodBinding,
+    CallType::PodStatusPatch,
+    CallType::PodEviction,
+    CallType::Event,
+    CallType::Claims,
+];
 
 /// All parts of the queue.
 const QUEUES: [QueueName; 4] =

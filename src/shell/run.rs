@@ -182,6 +182,7 @@ impl Process {
         } else {
             let clients = Clients {
                 binds: connect::client(&kube)?,
+                claims: connect::client(&kube)?,
                 status: connect::client(&kube)?,
                 events: connect::client(&kube)?,
             };
@@ -361,7 +362,7 @@ impl Core {
 
     fn observe_decisions(&self, took: Duration) {
         let unschedulable = |effect: &&Effect| matches!(effect, Effect::Fact(Fact::PodUnschedulable { .. }));
-        let placed = |effect: &&Effect| matches!(effect, Effect::Bind(_));
+        let placed = |effect: &&Effect| matches!(effect, Effect::Bind(_) | Effect::WriteClaims(_));
         let failed = self.effects.iter().filter(unschedulable).count();
         let decisions = failed + self.effects.iter().filter(placed).count();
         let each = took / u32::try_from(decisions.max(1)).unwrap_or(u32::MAX);
@@ -623,7 +624,8 @@ mod tests {
     fn core(tasks: &mut JoinSet<&'static str>) -> (Core, Handle) {
         let (service, handle) = tower_test::mock::pair();
         let client = kube::Client::new(service, "default");
-        let clients = Clients { binds: client.clone(), status: client.clone(), events: client };
+        let clients =
+            Clients { binds: client.clone(), claims: client.clone(), status: client.clone(), events: client };
         let reporter = Reporter { controller: "mig-scheduler".to_owned(), instance: "test".to_owned() };
         let (config, token) = (Config::default(), LeaderToken::unelected());
         let metrics = Arc::new(Metrics::new("test"));

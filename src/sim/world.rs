@@ -302,10 +302,11 @@ impl<'a> World<'a> {
                 }
                 self.pods[pod].blocked |= self.meter.would_suffice(class);
             }
-            // A scenario's pods have nobody go for them.
+            // A scenario's pods have nobody go for them, and no claims.
             Effect::Evict(_)
             | Effect::ReportRejected { .. }
             | Effect::ReportScheduled { .. }
+            | Effect::WriteClaims(_)
             | Effect::Fact(_) => {}
         }
     }

@@ -358,11 +358,18 @@ impl ControlPlane {
     }
 
     pub async fn start_controller_manager(&mut self) -> Result<()> {
+        self.start_controllers(&["*"]).await
+    }
+
+    /// Starts the controller manager with these controllers alone, by their names. Where it was not there from the start, the
+    /// API server leaves new nodes without the taint that a controller would take away.
+    pub async fn start_controllers(&mut self, names: &[&str]) -> Result<()> {
         let kubeconfig = self.kubeconfig();
         let mut args = secure_serving(self.ports.controller_manager, &kubeconfig);
         args.extend([
             format!("--kubeconfig={}", kubeconfig.display()),
             "--leader-elect=false".to_owned(),
+            format!("--controllers={}", names.join(",")),
             format!(
                 "--service-account-private-key-file={}",
                 self.dir().join("certs/apiserver.key").display()

@@ -176,3 +176,114 @@ async fn a_node_attaches_no_more_than_it_can() -> Result<()> {
     scheduler.stop().await?;
     cluster.finish().await
 }
+
+/// The controllers that bind claims and make those of ephemeral volumes.
+const BINDERS: [&str; 2] = ["persistentvolume-binder-controller", "ephemeral-volume-controller"];
+
+/// A storage class whose claims wait for their first consumer.
+async fn class(client: &Client, name: &str, provisioner: &str) -> Result<()> {
+    let class = json!({"metadata": {"name": name}, "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    send(client, Method::POST, "/apis/storage.k8s.io/v1/storageclasses", &class).await.map(drop)
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value> {
+    client.request(Request::get(path).body(Vec::new())?).await.with_context(|| format!("GET {path}"))
+}
+
+/// Waits until a node is selected for a claim; that node.
+async fn selected(client: &Client, claim: &str) -> Result<String> {
+    fixtures::wait_until(&format!("a node is selected for {claim}"), SOON, || async {
+        // One that a controller makes may not be there yet.
+        Ok(match get(client, &format!("{CLAIMS}/{claim}")).await {
+            Ok(claim) => {
+                let node = &claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];
+                node.as_str().map(str::to_owned).ok_or_else(|| claim.to_string())
+            }
+            Err(error) => Err(format!("{error:#}")),
+        })
+    })
+    .await
+}
+
+/// Makes the volume that a claim waits for, as a driver's provisioner does, where it can be reached from that zone.
+async fn provision(client: &Client, claim: &str, zone: &str) -> Result<()> {
+    let object = get(client, &format!("{CLAIMS}/{claim}")).await?;
+    let name = format!("made-for-{claim}");
+    let class = object["spec"]["storageClassName"].as_str().context("the claim has a class")?;
+    let expression = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]});
+    let volume = json!({
+        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": class,
+            "csi": {"driver": DRIVER, "volumeHandle": name},
+            "claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim,
+                "uid": object["metadata"]["uid"]},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+        },
+    });
+    send(client, Method::POST, VOLUMES, &volume).await.map(drop)
+}
+
+fn zone_of(node: &str) -> &'static str {
+    if node == "node-0" { "a" } else { "b" }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_wait_for_their_first_consumer_are_bound_before_the_pod() -> Result<()> {
+    let mut cluster = Cluster::start(Options::default(), &machines()).await?;
+    let client = cluster.client.clone();
+    cluster.plane.start_controllers(&BINDERS).await?;
+    class(&client, "local", "kubernetes.io/no-provisioner").await?;
+    class(&client, "made", DRIVER).await?;
+    let mut scheduler = Scheduler::start(&cluster.plane, "ours", Lease::Short).await?;
+
+    // Volumes that somebody made: the pod waits for one, goes where it is, and the claim is bound to it.
+    claim(&client, "local", "local", "ReadWriteOnce").await?;
+    let local = create(&client, pod("local", "local")).await?;
+    let words = "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind.";
+    ensure!(told_why(&client, &local).await? == words);
+    volume(&client, "lies-in-b", "local", Some("b")).await?;
+    ensure!(place(&client, &local).await? == "node-1");
+    let bound = get(&client, &format!("{CLAIMS}/local")).await?;
+    ensure!(bound["spec"]["volumeName"] == "lies-in-b" && bound["status"]["phase"] == "Bound", "{bound}");
+    let kept = get(&client, &format!("{VOLUMES}/lies-in-b")).await?;
+    ensure!(kept["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes", "{kept}");
+
+    // A volume that is made for the chosen node: nothing is bound before it is there.
+    claim(&client, "made", "made", "ReadWriteOnce").await?;
+    let made = create(&client, pod("made", "made")).await?;
+    let node = selected(&client, "made").await?;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(node_of(&pods.get("made").await?).is_none(), "its claim is not bound yet");
+    // Whoever was to make it could not: the pod is told, and tried again.
+    let back = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
+    send(&client, Method::PATCH, &format!("{CLAIMS}/made"), &back).await?;
+    waits(
+        &client,
+        &made,
+        "running PreBind plugin \"VolumeBinding\": binding volumes: provisioning failed for PVC \"made\"",
+    )
+    .await?;
+    let again = selected(&client, "made").await?;
+    ensure!(again == node, "{again}");
+    // Killed in between: whoever comes next goes on with what the claim says.
+    scheduler.kill();
+    let mut next = Scheduler::start(&cluster.plane, "next", Lease::Short).await?;
+    provision(&client, "made", zone_of(&node)).await?;
+    ensure!(place(&client, &made).await? == node);
+
+    // A claim that is made for the pod.
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "made",
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]);
+    let fixture = PodFixture::new("own").mig("1g.5gb").scheduler(SCHEDULER_NAME).spec("volumes", volumes);
+    let own = create(&client, fixture).await?;
+    let node = selected(&client, "own-scratch").await?;
+    provision(&client, "own-scratch", zone_of(&node)).await?;
+    ensure!(place(&client, &own).await? == node);
+    next.stop().await?;
+    cluster.finish().await
+}

@@ -34,7 +34,7 @@ impl Shell {
 
 /// What becomes of `pod` beside `objects` and the pods on nodes.
 #[track_caller]
-fn check(nodes: &[&str], objects: &[&str], bound: &[&str], pod: &str, expected: &str) {
+pub(super) fn check(nodes: &[&str], objects: &[&str], bound: &[&str], pod: &str, expected: &str) {
     let mut shell = Shell::new(nodes);
     objects.iter().for_each(|text| drop(shell.store(text)));
     bound.iter().for_each(|text| drop(shell.apply(text)));
@@ -133,6 +133,14 @@ fn a_claim_for_one_pod_alone() {
     check(&NODES, &objects, &["q on=n0 claim=data"], "p claim=data", taken);
     check(&NODES, &objects, &["q on=n0 claim=data ns=other"], "p claim=data", "n0 n1 n2");
     check(&NODES, &["claim data volume=v", "volume v"], &["q on=n0 claim=data"], "p claim=data", "n0 n1 n2");
+}
+
+#[test]
+fn disks_that_are_not_shared() {
+    check(&NODES[..2], &[], &["q on=n0 ebs=vol-1"], "p ebs=vol-1", "n1");
+    check(&NODES[..2], &[], &["q on=n0 ebs=vol-1"], "p ebs=vol-2", "n0 n1");
+    check(&NODES[..1], &[], &["q on=n0 ebs=vol-1"], "p ebs=vol-1", "1 node(s) had no available disk.");
+    wakes(&[], &["q on=n0 ebs=vol-1", "r on=n0"], "p ebs=vol-1", &["-r"], &["-q"]);
 }
 
 #[test]

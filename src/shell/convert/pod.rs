@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::wire::{
     Amounts, ContainerStatusView, ContainerView, PodView, PortView, RequirementView, ResourcesView, TermView,
-    TolerationView,
+    TolerationView, VolumeView,
 };
 use super::{ConvertError, Interner, convert_labels, resources};
 use crate::mig::ProfileName;
 use crate::model::{
-    ClaimUse, ContainerRequests, HostPort, Labels, MAX_QUANTITY, MigRequest, NodeSelector, NodeSelectorTerm,
-    OnNode, Operator, Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol, Requirement,
-    ResourceName, Resources, TaintEffect, Time, Toleration, Unsupported,
+    ClaimUse, ContainerRequests, Disk, HostPort, Labels, MAX_QUANTITY, MigRequest, NodeSelector,
+    NodeSelectorTerm, OnNode, Operator, Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol,
+    Requirement, ResourceName, Resources, TaintEffect, Time, Toleration, Unsupported,
 };
 use crate::shell::clock;
 
@@ -224,6 +224,7 @@ impl Reader<'_> {
             preferred_nodes: self.preferred_nodes(view),
             features: features(view).map(|name| self.text(name)).collect(),
             images: images(view).map(|name| self.text(&name)).collect(),
+            disks: self.disks(view),
         }
     }
 
@@ -392,6 +393,29 @@ impl Reader<'_> {
             }
         };
         Some(Toleration { key: given(&view.key).map(|key| self.text(&key)), value, effect })
+    }
+
+    fn disks(&mut self, view: &PodView) -> Vec<Disk> {
+        let volumes = view.spec.volumes.iter().flatten();
+        volumes.flat_map(|volume| self.disk(volume)).collect()
+    }
+
+    fn disk(&mut self, view: &VolumeView) -> Option<Disk> {
+        if let Some(disk) = &view.gce_persistent_disk {
+            return Some(Disk::Gce { name: self.text(&disk.pd_name), read_only: disk.read_only });
+        }
+        if let Some(disk) = &view.aws_elastic_block_store {
+            return Some(Disk::Ebs { id: self.text(&disk.volume_id) });
+        }
+        if let Some(disk) = &view.iscsi {
+            return Some(Disk::Iscsi { name: self.text(&disk.iqn), read_only: disk.read_only });
+        }
+        let disk = view.rbd.as_ref()?;
+        Some(Disk::Rbd {
+            monitors: disk.monitors.iter().flatten().map(|monitor| self.text(monitor)).collect(),
+            image: (self.text(&disk.pool), self.text(&disk.image)),
+            read_only: disk.read_only,
+        })
     }
 
     /// Ports of ordinary containers and sidecars; an ordinary init container is gone before another pod could mind.
@@ -771,6 +795,36 @@ mod tests {
             port(80, Protocol::Tcp, None),
         ];
         assert_eq!(read.spec.host_ports, expected);
+    }
+
+    #[test]
+    fn claims_and_disks() {
+        let pod = pod(json!({"volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
+            {"name": "d", "emptyDir": {}},
+            {"name": "e", "gcePersistentDisk": {"pdName": "disk", "readOnly": true}},
+            {"name": "f", "awsElasticBlockStore": {"volumeID": "vol-1"}},
+            {"name": "g", "iscsi": {"iqn": "iqn.x", "targetPortal": "1.2.3.4", "lun": 0}},
+            {"name": "h", "rbd": {"monitors": ["m"], "pool": "p", "image": "i"}},
+        ]}));
+        let used = |name: &str, ephemeral| ClaimUse { name: name.into(), ephemeral };
+        assert_eq!(pod.volumes.as_deref(), Some(&[used("data", false), used("p-b", true)][..]));
+        assert_eq!(
+            pod.spec.disks,
+            [
+                Disk::Gce { name: "disk".into(), read_only: true },
+                Disk::Ebs { id: "vol-1".into() },
+                Disk::Iscsi { name: "iqn.x".into(), read_only: false },
+                Disk::Rbd {
+                    monitors: ["m".into()].into(),
+                    image: ("p".into(), "i".into()),
+                    read_only: false
+                },
+            ]
+        );
+        assert_eq!(super::tests::pod(json!({"volumes": [{"name": "d", "emptyDir": {}}]})).volumes, None);
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl StorageView for ClaimView {
         StorageObject::Claim(Claim {
             key: namespaced(&self.metadata, interner),
             uid: self.metadata.uid.as_deref().unwrap_or_default().into(),
+            version: version(&self.metadata),
             class: class(&self.metadata, spec.storage_class_name.as_deref(), interner),
             size: storage("spec.resources.requests", requests, MAX_QUANTITY, notes),
             modes: texts(spec.access_modes.as_deref(), interner),
@@ -80,6 +81,7 @@ impl StorageView for PersistentVolumeView {
         let capacity = storage("spec.capacity", spec.capacity.as_ref(), 0, notes);
         StorageObject::Volume(Volume {
             name: name(&self.metadata, interner),
+            version: version(&self.metadata),
             labels: convert_labels(self.metadata.labels.as_ref(), interner),
             class: class(&self.metadata, spec.storage_class_name.as_deref(), interner),
             capacity: capacity.unwrap_or_default(),
@@ -186,6 +188,11 @@ impl StorageView for AttachmentView {
 
 fn name(meta: &ObjectMeta, interner: &mut Interner) -> Arc<str> {
     interner.text(meta.name.as_deref().unwrap_or_default())
+}
+
+/// Versions are numbers that grow, by the API's word.
+fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_ref().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 fn namespaced(meta: &ObjectMeta, interner: &mut Interner) -> ClaimKey {

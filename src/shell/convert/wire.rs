@@ -331,6 +331,35 @@ pub struct VolumeView {
     pub ephemeral: Option<IgnoredAny>,
     /// An image as a volume.
     pub image: Option<ImageVolumeView>,
+    /// A disk of Google's cloud.
+    pub gce_persistent_disk: Option<DiskView>,
+    /// A disk of Amazon's cloud.
+    pub aws_elastic_block_store: Option<DiskView>,
+    /// A disk by iSCSI.
+    pub iscsi: Option<DiskView>,
+    /// A Ceph image.
+    pub rbd: Option<DiskView>,
+}
+
+/// A disk that a pod names itself; each kind has some of the fields.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiskView {
+    /// Google's name.
+    pub pd_name: String,
+    /// Amazon's name.
+    #[serde(rename = "volumeID")]
+    pub volume_id: String,
+    /// The name by iSCSI.
+    pub iqn: String,
+    /// Ceph's monitors.
+    pub monitors: Option<Vec<String>>,
+    /// Ceph's pool.
+    pub pool: String,
+    /// Ceph's name.
+    pub image: String,
+    /// Whether it is only read.
+    pub read_only: bool,
 }
 
 /// A claim as a volume.

@@ -62,19 +62,30 @@ impl Caller {
 
     /// Sends a document about a pod; an empty one to read.
     pub async fn call(&self, call: Call, pod: &PodId, body: Vec<u8>) -> Result<Answer, NoAnswer> {
+        self.call_for(call, &pod.namespace, &pod.name, body).await
+    }
+
+    /// Sends a document about an object of that name; what has no namespace leaves it out of account.
+    pub async fn call_for(
+        &self,
+        call: Call,
+        namespace: &str,
+        name: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer, NoAnswer> {
         if !self.token.is_valid() {
             return Err(NoAnswer::NotLeader);
         }
-        match tokio::time::timeout(self.timeout, self.send(call, pod, body)).await {
+        match tokio::time::timeout(self.timeout, self.send(call, namespace, name, body)).await {
             Ok(result) => result.map_err(NoAnswer::Transport),
             Err(_) => Err(NoAnswer::TimedOut(self.timeout)),
         }
     }
 
-    async fn send(&self, call: Call, pod: &PodId, body: Vec<u8>) -> Result<Answer, String> {
+    async fn send(&self, call: Call, namespace: &str, name: &str, body: Vec<u8>) -> Result<Answer, String> {
         let request = Request::builder()
             .method(call.method())
-            .uri(call.path(pod))
+            .uri(call.path(namespace, name))
             .header(header::CONTENT_TYPE, call.content_type())
             .header(header::ACCEPT, JSON)
             .body(Body::from(body))
@@ -107,12 +118,23 @@ pub enum Call {
     DeletePod,
     /// Write an event about a pod.
     CreateEvent,
+    /// Choose a node for a claim.
+    PatchClaim,
+    /// Keep a volume for a claim.
+    PatchVolume,
 }
 
 impl Call {
     /// All of them.
-    pub const ALL: [Call; 5] =
-        [Call::Bind, Call::ReadPod, Call::PatchStatus, Call::DeletePod, Call::CreateEvent];
+    pub const ALL: [Call; 7] = [
+        Call::Bind,
+        Call::ReadPod,
+        Call::PatchStatus,
+        Call::DeletePod,
+        Call::CreateEvent,
+        Call::PatchClaim,
+        Call::PatchVolume,
+    ];
 
     /// The right it needs: API group, resource, verb.
     pub const fn right(self) -> (&'static str, &'static str, &'static str) {
@@ -122,6 +144,8 @@ impl Call {
             Call::PatchStatus => ("", "pods/status", "patch"),
             Call::DeletePod => ("", "pods", "delete"),
             Call::CreateEvent => ("events.k8s.io", "events", "create"),
+            Call::PatchClaim => ("", "persistentvolumeclaims", "patch"),
+            Call::PatchVolume => ("", "persistentvolumes", "patch"),
         }
     }
 
@@ -135,19 +159,19 @@ impl Call {
     }
 
     /// Names come from the API and hold nothing that a path would not.
-    fn path(self, pod: &PodId) -> String {
+    fn path(self, namespace: &str, name: &str) -> String {
         let (group, resource, _) = self.right();
         let api = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/v1") };
         let (kind, part) = resource.split_once('/').unwrap_or((resource, ""));
-        let (namespace, name) = (&pod.namespace, &pod.name);
         let path = match (self, part) {
             (Call::CreateEvent, _) => format!("{api}/namespaces/{namespace}/{kind}"),
+            (Call::PatchVolume, _) => format!("{api}/{kind}/{name}"),
             (_, "") => format!("{api}/namespaces/{namespace}/{kind}/{name}"),
             (_, part) => format!("{api}/namespaces/{namespace}/{kind}/{name}/{part}"),
         };
         match self {
-            Call::PatchStatus | Call::CreateEvent => format!("{path}?fieldManager={FIELD_MANAGER}"),
             Call::Bind | Call::ReadPod | Call::DeletePod => path,
+            _ => format!("{path}?fieldManager={FIELD_MANAGER}"),
         }
     }
 
@@ -155,6 +179,7 @@ impl Call {
     fn content_type(self) -> &'static str {
         match self {
             Call::PatchStatus => "application/strategic-merge-patch+json",
+            Call::PatchClaim | Call::PatchVolume => "application/merge-patch+json",
             _ => JSON,
         }
     }
@@ -234,7 +259,8 @@ mod tests {
     #[test]
     fn requests_follow_from_rights() {
         let pod = PodId { namespace: "ns".into(), name: "p".into(), uid: "u".into() };
-        let requests = Call::ALL.map(|call| format!("{} {}", call.method(), call.path(&pod)));
+        let requests =
+            Call::ALL.map(|call| format!("{} {}", call.method(), call.path(&pod.namespace, &pod.name)));
         assert_eq!(
             requests,
             [
@@ -243,6 +269,8 @@ mod tests {
                 "PATCH /api/v1/namespaces/ns/pods/p/status?fieldManager=mig-scheduler",
                 "DELETE /api/v1/namespaces/ns/pods/p",
                 "POST /apis/events.k8s.io/v1/namespaces/ns/events?fieldManager=mig-scheduler",
+                "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/p?fieldManager=mig-scheduler",
+                "PATCH /api/v1/persistentvolumes/p?fieldManager=mig-scheduler",
             ]
         );
     }

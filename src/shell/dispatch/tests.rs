@@ -313,7 +313,8 @@ async fn a_condition_that_is_refused_is_counted() {
 fn dispatcher(tasks: &mut JoinSet<&'static str>) -> (Dispatcher, Handle) {
     let (service, handle) = mock::pair();
     let client = kube::Client::new(service, "default");
-    let clients = Clients { binds: client.clone(), status: client.clone(), events: client };
+    let clients =
+        Clients { binds: client.clone(), claims: client.clone(), status: client.clone(), events: client };
     let reporter = Reporter { controller: "mig-scheduler".to_owned(), instance: "test".to_owned() };
     let (token, metrics) = (LeaderToken::unelected(), Arc::new(Metrics::new("test")));
     (Dispatcher::open(clients, &Config::default(), &token, reporter, metrics, tasks), handle)

@@ -5,7 +5,7 @@ use mig_scheduler::engine::{Engine, Examination, Options};
 use mig_scheduler::event::Event;
 use mig_scheduler::model::{Pod, Time};
 use mig_scheduler::shell::convert::wire::storage::{
-    ClaimView, CsiNodeView, PersistentVolumeView, StorageClassView,
+    ClaimView, CsiDriverView, CsiNodeView, PersistentVolumeView, StorageCapacityView, StorageClassView,
 };
 use mig_scheduler::shell::convert::wire::{NodeView, PodView};
 use mig_scheduler::shell::convert::{Interner, StorageView, convert_node, convert_pod, pod_id};
@@ -43,6 +43,8 @@ impl Ours {
             "PersistentVolume" => self.store::<PersistentVolumeView>(object),
             "StorageClass" => self.store::<StorageClassView>(object),
             "CSINode" => self.store::<CsiNodeView>(object),
+            "CSIDriver" => self.store::<CsiDriverView>(object),
+            "CSIStorageCapacity" => self.store::<StorageCapacityView>(object),
             other => bail!("no scenario has a {other:?}"),
         }
     }

@@ -104,6 +104,10 @@ impl Peer {
         let path = match kind {
             "PersistentVolume" => "/api/v1/persistentvolumes".to_owned(),
             "CSINode" => "/apis/storage.k8s.io/v1/csinodes".to_owned(),
+            "CSIDriver" => "/apis/storage.k8s.io/v1/csidrivers".to_owned(),
+            "CSIStorageCapacity" => {
+                "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities".to_owned()
+            }
             _ => format!("/api/v1/namespaces/{}/persistentvolumeclaims", text(object, "/metadata/namespace")),
         };
         let mut made = self.create(&path, object).await?;
@@ -111,6 +115,11 @@ impl Peer {
             // Put there for a controller that does not run here; it would never be deleted.
             let path = format!("{path}/{}", text(object, "/metadata/name"));
             made = self.patch(&path, &json!({"metadata": {"finalizers": null}})).await?;
+        }
+        if kind == "PersistentVolume" && made.pointer("/spec/claimRef").is_none() {
+            // So would the controller say.
+            let path = format!("{path}/{}/status", text(object, "/metadata/name"));
+            made = self.patch(&path, &json!({"status": {"phase": "Available"}})).await?;
         }
         made["kind"] = json!(kind);
         Ok(made)
@@ -264,8 +273,13 @@ impl Peer {
         paths.push("/api/v1/nodes".to_owned());
         if self.stored {
             paths.extend(namespaced("persistentvolumeclaims"));
-            paths
-                .extend(["/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/csinodes"].map(str::to_owned));
+            let others = [
+                "/api/v1/persistentvolumes",
+                "/apis/storage.k8s.io/v1/csinodes",
+                "/apis/storage.k8s.io/v1/csidrivers",
+                "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities",
+            ];
+            paths.extend(others.map(str::to_owned));
         }
         let now = json!({"gracePeriodSeconds": 0});
         try_join_all(paths.iter().map(|path| self.send(Method::DELETE, path, Some(&now)))).await.map(drop)

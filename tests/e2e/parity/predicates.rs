@@ -46,11 +46,6 @@ const fn on(name: &'static str, add: fn(&mut Rng, &mut Scenario), strip: fn(&mut
     Predicate { name, supported: true, decides: true, add, strip }
 }
 
-/// A predicate that the scheduler does not support yet.
-const fn off(name: &'static str, add: fn(&mut Rng, &mut Scenario), strip: fn(&mut Value, Role)) -> Predicate {
-    Predicate { supported: false, ..on(name, add, strip) }
-}
-
 /// What is never to decide.
 const fn idle(
     name: &'static str,
@@ -106,7 +101,8 @@ pub const PREDICATES: &[Predicate] = &[
     on("terminating pods", relations::add_terminating, relations::strip_terminating),
     on("node affinity of bound volumes", storage::add_bound, storage::strip_bound),
     on("zones of bound volumes", storage::add_zones, storage::strip_zones),
-    off("volumes that wait for a consumer", storage::add_unbound, storage::strip_unbound),
+    on("volumes that wait for a consumer", storage::add_unbound, storage::strip_unbound),
+    on("room for new volumes", storage::add_capacity, storage::strip_capacity),
     on("attach limits", storage::add_limits, storage::strip_limits),
     on("ReadWriteOncePod", storage::add_exclusive, storage::strip_exclusive),
     idle("preferences", relations::add_preferences, relations::strip_preferences),

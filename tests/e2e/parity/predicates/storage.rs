@@ -141,6 +141,37 @@ pub fn has_unbound(pod: &Value) -> bool {
     claims.any(|claim| claim.starts_with("unbound-"))
 }
 
+/// Volumes that are yet to be made, where their driver has room for them.
+pub fn add_capacity(rng: &mut Rng, scenario: &mut Scenario) {
+    let driver =
+        json!({"kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": {"storageCapacity": true}});
+    scenario.storage.push(driver);
+    for zone in ["a", "b", "c"] {
+        scenario.storage.push(json!({
+            "kind": "CSIStorageCapacity",
+            "metadata": {"name": format!("room-{zone}"), "namespace": "default"},
+            "storageClassName": PROVISIONED,
+            "nodeTopology": {"matchLabels": {ZONE: zone}},
+            "capacity": pick(rng, &["500Mi", "500Mi", "10Gi"]),
+        }));
+    }
+    let mut pods = std::mem::take(&mut scenario.pods);
+    for pod in &mut pods {
+        if chance(rng, 50) {
+            let name = format!("unbound-new-{}", text(pod, "/metadata/name"));
+            scenario.storage.push(claim(pod, &name, PROVISIONED));
+            mount(pod, &name);
+        }
+    }
+    scenario.pods = pods;
+}
+
+pub fn strip_capacity(object: &mut Value, role: Role) {
+    if role == Role::Storage && object["kind"] == "CSIDriver" {
+        object["spec"]["storageCapacity"] = json!(false);
+    }
+}
+
 pub fn add_limits(rng: &mut Rng, scenario: &mut Scenario) {
     for node in &scenario.nodes {
         let name = text(node, "/metadata/name");
