@@ -201,15 +201,15 @@ impl Cache {
 
     /// Takes in an object of storage. Returns what that changes, if it is new or differs from before.
     pub fn apply_storage(&mut self, object: StorageObject) -> Option<StorageChange> {
-        let change = self.storage.apply(object)?;
-        self.follow_storage(&change);
+        let mut change = self.storage.apply(object)?;
+        self.follow_storage(&mut change);
         Some(change)
     }
 
     /// Takes out an object of storage. Returns what that changes, if it was known.
     pub fn delete_storage(&mut self, key: &StorageKey) -> Option<StorageChange> {
-        let change = self.storage.delete(key)?;
-        self.follow_storage(&change);
+        let mut change = self.storage.delete(key)?;
+        self.follow_storage(&mut change);
         Some(change)
     }
 
@@ -231,9 +231,10 @@ impl Cache {
         self.storage.settle(claim, volume)
     }
 
-    /// Gives a new generation to every node on which a change of storage may count.
-    fn follow_storage(&mut self, change: &StorageChange) {
+    /// Gives a new generation to every node on which a change of storage may count, and notes those whose pods use its claims.
+    fn follow_storage(&mut self, change: &mut StorageChange) {
         let mut nodes = self.storage.users(&change.claims);
+        change.nodes.extend(nodes.iter().map(|at| self.at(*at).name().clone()));
         nodes.extend(change.nodes.iter().filter_map(|name| self.find(name)));
         if change.all {
             nodes.extend(self.nodes().map(|(at, ..)| at));

@@ -30,7 +30,7 @@ pub use shun::Shunned;
 pub use taint::{Taint, TaintEffect, Toleration};
 pub use time::Time;
 pub use volume::{
-    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, Disk, HOST_LABEL,
+    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, Disk, HOST_LABEL, KeptVolume,
     StorageCapacity, StorageClass, StorageKey, StorageObject, Volume, VolumeId, VolumeNeeds, WaitingClaim,
     ZONE_LABELS,
 };

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use super::NodeIndex;
 use crate::model::{
-    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, HOST_LABEL, Labels, NodeName,
-    NodeSelectorTerm, Operator, PodId, StorageCapacity, StorageClass, StorageKey, StorageObject, Volume,
-    VolumeId, VolumeNeeds, WaitingClaim, ZONE_LABELS,
+    Attachment, BoundVolume, Claim, ClaimKey, ClaimUse, CsiDriver, CsiNode, HOST_LABEL, KeptVolume, Labels,
+    NodeName, NodeSelectorTerm, Operator, PodId, StorageCapacity, StorageClass, StorageKey, StorageObject,
+    Volume, VolumeId, VolumeNeeds, WaitingClaim, ZONE_LABELS,
 };
 
 /// What separates several zones in one label.
@@ -252,15 +252,27 @@ impl Storage {
         }
     }
 
-    /// The volumes that are kept for just this claim, by the API's word or by ours.
-    fn kept_for(&self, claim: &Claim) -> BTreeSet<Arc<str>> {
+    /// The volumes that are kept for just this claim, by the API's word or by ours, as far as they suit it.
+    fn kept_for(&self, claim: &Claim) -> Vec<KeptVolume> {
         let names = self.kept.get(&claim.key).into_iter().flatten();
         let named = |volume: &&Volume| {
             volume.claim.as_ref().is_some_and(|(_, uid)| uid.is_empty() || *uid == claim.uid)
         };
         let kept = names.filter_map(|name| self.volumes.get(name)).filter(named);
-        let given = self.given.iter().filter(|(_, (key, _))| *key == claim.key).map(|(name, _)| name);
-        kept.map(|volume| &volume.name).chain(given).cloned().collect()
+        let given = self.given.iter().filter(|(_, (key, _))| *key == claim.key);
+        let given = given.filter_map(|(name, _)| self.volumes.get(name));
+        let all: BTreeMap<_, _> = kept.chain(given).map(|volume| (&volume.name, volume)).collect();
+        let suits = |volume: &&Volume| {
+            volume.class == claim.class
+                && volume.capacity >= claim.size.unwrap_or_default()
+                && volume.block == claim.block
+                && volume.attributes_class == claim.attributes_class
+                && !volume.terminating
+        };
+        let suiting = all.into_values().filter(suits);
+        let kept =
+            |volume: &Volume| KeptVolume { name: volume.name.clone(), affinity: volume.affinity.clone() };
+        suiting.map(kept).collect()
     }
 
     /// What is attached to a node for a claim; `None` for what no driver counts. Until a volume is bound the claim stands for it.

@@ -72,8 +72,9 @@ pub(super) fn may_move_others(cache: &Cache, occasion: &Occasion<'_>, kind: &Pod
 /// whose volumes it concerns. What it lets through is put to the kind's ranking, like the rest.
 pub fn concerns(change: &StorageChange, moved: bool, kind: &PodKind) -> bool {
     let Some(needs) = kind.volumes.as_deref() else { return false };
-    let may =
-        moved || change.offers && !needs.waiting.is_empty() || !change.nodes.is_empty() && needs.attaches();
+    let may = moved
+        || change.offers && !needs.waiting.is_empty()
+        || (change.all || !change.nodes.is_empty()) && needs.attaches();
     may && needs.blocked.is_none() && kind.spec.unsupported.is_empty()
 }
 

@@ -154,10 +154,8 @@ fn find(
             && volume.attributes_class == claim.attributes_class
             && !volume.terminating
     };
-    let kept = claim.kept.iter().filter_map(|name| storage.volume(name));
-    let mut kept = kept.filter(|volume| volume.class == claim.class && volume.capacity >= size);
-    if let Some(volume) = kept.find(|volume| suits(volume)) {
-        return is_reachable(volume.affinity.as_deref(), node).then(|| volume.name.clone());
+    if let Some(kept) = claim.kept.iter().find(|kept| !taken.contains(&kept.name)) {
+        return is_reachable(kept.affinity.as_deref(), node).then(|| kept.name.clone());
     }
     let volume = storage.smallest(&claim.class, size, node.labels.get(HOST_LABEL), |volume| {
         suits(volume)

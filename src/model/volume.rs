@@ -307,6 +307,15 @@ pub struct BoundVolume {
     pub zones: Vec<(Arc<str>, BTreeSet<Arc<str>>)>,
 }
 
+/// A volume that is kept for one claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeptVolume {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The nodes it can be reached from; `None` for all.
+    pub affinity: Option<Arc<[NodeSelectorTerm]>>,
+}
+
 /// A claim that waits for its first consumer, as far as it decides which volumes suit it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingClaim {
@@ -324,8 +333,8 @@ pub struct WaitingClaim {
     pub selector: Option<LabelSelector>,
     /// The node for which a volume is being made already.
     pub selected_node: Option<NodeName>,
-    /// Volumes that are kept for just this claim.
-    pub kept: BTreeSet<Arc<str>>,
+    /// Volumes that are kept for just this claim and suit it.
+    pub kept: Vec<KeptVolume>,
 }
 
 /// What a pod's volumes ask of a node: its claims, resolved by what is known of them now.

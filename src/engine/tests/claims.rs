@@ -278,6 +278,12 @@ fn what_wakes_a_pod_whose_claim_finds_no_volume() {
         assert_eq!(shell.tick().len(), 1, "{helpful}");
         assert_eq!(shell.lengths(), [0; 4], "{helpful}");
     }
+    // A volume that is kept for the claim grows.
+    let mut shell = world(&[local, "claim data class=local size=2", "volume v class=local size=1 for=data"]);
+    shell.tick();
+    shell.pass(60);
+    store(&mut shell, "volume v class=local size=2 for=data version=2");
+    assert_eq!(shell.tick(), ["write p n0 #1: v@2 for data"]);
     let mut shell = world(&["class slow", "claim data class=slow size=4", "driver csi.x tracks"]);
     shell.tick();
     shell.pass(60);

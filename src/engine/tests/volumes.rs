@@ -226,6 +226,7 @@ fn what_wakes_a_pod_with_claims() {
         &["-r", "csinode n1 csi.x=5", "attachment x on=n0 volume=va"],
         &["csinode n0 csi.x=2", "-csinode n0"],
     );
+    wakes(&full, &["q on=n0 claim=a"], "p claim=b", &[], &["-q", "-claim a"]);
     let left = [&full[..], &["attachment x on=n0 volume=va"]].concat();
     wakes(
         &left,
