@@ -240,10 +240,11 @@ pub fn strip_affinity_policy(object: &mut Value, _: Role) {
 pub fn add_taints_policy(rng: &mut Rng, scenario: &mut Scenario) {
     add_tight(rng, scenario, |rng, constraint| {
         constraint["topologyKey"] = json!(ZONE);
-        constraint["nodeTaintsPolicy"] = json!(pick(rng, &["Honor", "Honor", "Ignore"]));
+        constraint["nodeTaintsPolicy"] = json!(if chance(rng, 90) { "Honor" } else { "Ignore" });
     });
     empty_zone(rng, scenario, "c");
-    let effect = pick(rng, &["NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule"]);
+    let decides = chance(rng, 90);
+    let effect = if decides { pick(rng, &["NoSchedule", "NoExecute"]) } else { "PreferNoSchedule" };
     for node in scenario.nodes.iter_mut().filter(|node| node["metadata"]["labels"][ZONE] == "c") {
         list(node, &["spec", "taints"]).push(json!({"key": "spread", "effect": effect}));
     }
