@@ -18,6 +18,7 @@ pub mod outlook;
 pub mod scale;
 pub mod score;
 pub mod series;
+mod solve;
 pub mod train;
 pub mod weights;
 pub mod window;

@@ -23,7 +23,6 @@ mod ets;
 mod linear;
 mod seasonal;
 mod simple;
-mod solve;
 mod spread;
 
 use super::{ForecastError, Forecaster, Forecasts, LabelledWindows, Model, Windows};

@@ -7,9 +7,9 @@
 //!    criterion wins. All pairs share one table of products.
 
 use super::ets::criterion;
-use super::solve::{factor, substitute};
 use super::{FITTED_HISTORY, Point};
 use crate::forecast::Windows;
+use crate::forecast::solve::{factor, substitute};
 
 /// Orders that are tried: past values, past innovations.
 const ORDERS: [(usize, usize); 10] =

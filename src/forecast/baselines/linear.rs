@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::solve::Normal;
 use super::{Point, last};
+use crate::forecast::solve::Normal;
 use crate::forecast::{ForecastError, LabelledWindows, SeriesKey, Shape, Windows};
 
 /// How many windows' worth all other series count in a series' own map. Windows overlap, so that 300 are ten independent ones.

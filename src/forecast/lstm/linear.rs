@@ -4,6 +4,7 @@
 //! map is solved exactly (ridge regression) and the network adds to it; before its first step of training it is the map.
 
 use crate::forecast::LabelledWindows;
+use crate::forecast::solve::Normal;
 
 /// For each step ahead the weights of the window's values, both taken relative to the last value: `[horizon, look_back]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,28 +20,17 @@ impl Linear {
     /// The map with the least squared error over `windows`, each divided by its unit.
     pub fn solve(windows: &LabelledWindows, units: impl Iterator<Item = f32>) -> Linear {
         let (look_back, horizon) = (windows.windows.shape.look_back, windows.windows.shape.horizon);
-        let mut squares = vec![0.0f64; look_back * look_back];
-        let mut products = vec![0.0f64; horizon * look_back];
+        let mut equations = Normal::new(look_back, horizon);
         for (at, unit) in (0..windows.len()).zip(units) {
             let input = windows.windows.input(at);
             let last = input[look_back - 1];
             let relative = |value: &f32| f64::from((value - last) / unit);
             let x: Vec<f64> = input.iter().map(relative).collect();
-            for (row, x_row) in x.iter().enumerate() {
-                let squares = &mut squares[row * look_back..][..=row];
-                squares.iter_mut().zip(&x).for_each(|(sum, x)| *sum += x_row * x);
-            }
-            for (row, y) in windows.target(at).iter().map(relative).enumerate() {
-                let products = &mut products[row * look_back..][..look_back];
-                products.iter_mut().zip(&x).for_each(|(sum, x)| *sum += y * x);
-            }
+            let y: Vec<f64> = windows.target(at).iter().map(relative).collect();
+            equations.add(&x, &y);
         }
-        let trace: f64 = (0..look_back).map(|at| squares[at * look_back + at]).sum();
-        let ridge = (trace / look_back as f64 * RIDGE).max(f64::MIN_POSITIVE);
-        (0..look_back).for_each(|at| squares[at * look_back + at] += ridge);
-        factor(&mut squares, look_back);
-        products.chunks_exact_mut(look_back).for_each(|products| substitute(&squares, products));
-        Linear { look_back, weights: products.into_iter().map(|weight| weight as f32).collect() }
+        let weights = equations.solve(RIDGE);
+        Linear { look_back, weights: weights.into_iter().map(|weight| weight as f32).collect() }
     }
 
     /// What the map adds to the last value, one number a step ahead.
@@ -49,33 +39,6 @@ impl Linear {
         self.weights.chunks_exact(self.look_back).map(move |weights| {
             weights.iter().zip(input).map(|(weight, value)| weight * (value - last)).sum()
         })
-    }
-}
-
-/// The Cholesky factor of a symmetric matrix with a positive diagonal, in its lower triangle.
-fn factor(matrix: &mut [f64], size: usize) {
-    for row in 0..size {
-        for column in 0..=row {
-            let before: f64 = (0..column).map(|k| matrix[row * size + k] * matrix[column * size + k]).sum();
-            let left = matrix[row * size + column] - before;
-            matrix[row * size + column] = match row == column {
-                true => left.max(f64::MIN_POSITIVE).sqrt(),
-                false => left / matrix[column * size + column],
-            };
-        }
-    }
-}
-
-/// Solves for the right-hand side `x` in place, given the Cholesky factor.
-fn substitute(lower: &[f64], x: &mut [f64]) {
-    let size = x.len();
-    for row in 0..size {
-        let before: f64 = (0..row).map(|k| lower[row * size + k] * x[k]).sum();
-        x[row] = (x[row] - before) / lower[row * size + row];
-    }
-    for row in (0..size).rev() {
-        let after: f64 = (row + 1..size).map(|k| lower[k * size + row] * x[k]).sum();
-        x[row] = (x[row] - after) / lower[row * size + row];
     }
 }
 
