@@ -10,11 +10,15 @@
 //! elsewhere ([`safety`](crate::safety)).
 
 mod movable;
+mod plan;
 mod policy;
 mod proposal;
 mod question;
+mod weigh;
+mod worth;
 
 pub use movable::{INFERENCE, Immovable, PodFacts, TASK_LABEL, movable};
+pub use plan::plan;
 pub use policy::{Band, Costs, Policy, PolicyError, Target};
 pub use proposal::{Actuator, Blast, Evictee, Load, Proposal, Trigger, Why};
 pub use question::{DemandOutlook, Held, MovablePod, PlannedGpu, PlannedNode, Question, Waiting};

@@ -65,6 +65,14 @@ pub enum Trigger {
 }
 
 impl Trigger {
+    /// The GPU that it is about, if it is about one.
+    pub const fn gpu(&self) -> Option<u16> {
+        match self {
+            Trigger::Split { gpu, .. } | Trigger::Merge { gpu, .. } => Some(*gpu),
+            Trigger::Pending(_) => None,
+        }
+    }
+
     /// The activity that speaks for the change, if it is activity.
     pub const fn load(&self) -> Option<Load> {
         match self {

@@ -41,6 +41,9 @@ pub struct PlannedNode {
     pub actuator: Actuator,
     /// Whether its layout may be changed now. The instances of others count as places all the same.
     pub changeable: bool,
+    /// Whether it is known which GPU each pod is on. Otherwise pods stand at any instance of their profile, and all of them are
+    /// affected by any change.
+    pub mapped: bool,
     /// Its GPUs, by index.
     pub gpus: Vec<PlannedGpu>,
 }
@@ -76,7 +79,7 @@ pub struct DemandOutlook {
     pub waiting: Vec<Waiting>,
     /// Further pods that will come within the horizon, by profile.
     pub coming: BTreeMap<ProfileName, u32>,
-    /// Pods that arrive in a mean lifetime, by profile: how the worth of instances in reserve is judged.
+    /// Pods that may arrive in addition while a layout is kept, on average, by profile.
     pub arrivals: BTreeMap<ProfileName, f64>,
 }
 
