@@ -22,6 +22,7 @@
     )
 )]
 
+pub mod agent;
 pub mod cache;
 pub mod cli;
 pub mod config;

@@ -40,6 +40,7 @@ const LAYERS: &[Layer] = &[
     pure("queue", &["mig", "model", "fact", "event"]),
     pure("engine", INSIDE),
     outer("config", &[]),
+    outer("agent", &["mig", "model", "solver"]),
     outer("shell", ENGINE_AND_CONFIG),
     outer("sim", ENGINE_AND_CONFIG),
     outer("cli", EVERYTHING),
@@ -57,7 +58,7 @@ const ENGINE_AND_CONFIG: &[&str] = &[
 
 const EVERYTHING: &[&str] = &[
     "mig", "model", "solver", "forecast", "cache", "cycle", "planner", "safety", "fact", "event", "effect",
-    "queue", "engine", "config", "shell", "sim",
+    "queue", "engine", "config", "agent", "shell", "sim",
 ];
 
 /// What a pure module never names: the beginnings of paths, the last part of each as a prefix (`prometheus` covers
