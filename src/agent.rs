@@ -11,3 +11,5 @@
 
 pub mod apply;
 pub mod gpu;
+#[allow(unsafe_code, reason = "NVML is a C library")]
+pub mod nvml;
