@@ -19,8 +19,9 @@ use mig_scheduler::effect::Effect;
 use mig_scheduler::engine::{Engine, Options};
 use mig_scheduler::event::{BindOutcome, Event};
 use mig_scheduler::model::{
-    AffinityTerm, LabelSelector, Labels, MigConfigState, MigRequest, Node, Operator, Partitioning, Pod,
-    PodId, PodSelection, PodSpec, Relations, Requirement, ResourceName, Resources, SpreadConstraint, Time,
+    Admission, AffinityTerm, LabelSelector, Labels, MigConfigState, MigRequest, Node, Operator, Partitioning,
+    Pod, PodId, PodSelection, PodSpec, Relations, Requirement, ResourceName, Resources, SpreadConstraint,
+    Time, Upkeep,
 };
 
 const SIZES: [usize; 3] = [1_000, 5_000, 15_000];
@@ -53,6 +54,8 @@ fn node(at: usize) -> Node {
         .into(),
         taints: Vec::new(),
         unschedulable: false,
+        our_cordon: false,
+        admission: Admission::All,
         allocatable,
         mig_config_state: MigConfigState::Success,
         gpu_model: mig_scheduler::mig::GpuModel::by_name("A100-40GB").ok(),
@@ -161,6 +164,8 @@ impl Bench {
             terminating: false,
             preempted: false,
             finished: false,
+            upkeep: Upkeep::default(),
+            crashing: false,
             generation: 1,
             volumes: None,
             placements: Vec::new(),

@@ -1,11 +1,12 @@
 //! Clusters as text, and reproducible chance, for the tests of the pure modules.
 //!
-//! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`, or with GPUs that are cut on demand
+//! A node: `n0 cpu=4000 1g.5gb=2 taint=gpu label=zone:a cordoned state=pending`
+//! (`changing` and `changed`: cordoned by ourselves, before and after a layout's change), or with GPUs that are cut on demand
 //! `n0 A100-40GB*2`. A pod: `p0 cpu=100 1g.5gb=1 prio=5 tolerates=gpu zone=a port=80 on=n1`. Everything not said is roomy
 //! on nodes and absent on pods. A node may also have `shy=key` (a `PreferNoSchedule` taint), `feature=x` and `image=x:bytes`;
 //! a pod `ns=other`, `label=app:web`, `claim=data`, `ephemeral=scratch` (a volume of that name),
 //! `ebs=vol-1` (a disk of Amazon's cloud), `prefers=zone:a*10` (nodes), `feature=x`, `image=x`, `started=7`, `nominated=n0`, `meek`
-//! (`preemptionPolicy: Never`), `preempted` (it ends for another's sake), and rules about other pods:
+//! (`preemptionPolicy: Never`), `movable`, `crashing`, `replicas=rs-1` (its ReplicaSet), `preempted` (it ends for another's sake), and rules about other pods:
 //!
 //! ```text
 //!   near=zone/app:web     required affinity              likes=zone/app:web*10      preferred affinity
@@ -26,9 +27,9 @@ pub use storage::storage;
 
 use crate::mig::{GpuModel, ProfileName};
 use crate::model::{
-    AffinityTerm, ClaimUse, Disk, HostPort, LabelSelector, Labels, MigConfigState, MigRequest, Node,
-    NodeSelectorTerm, Operator, Partitioning, Pod, PodId, PodSelection, PodSpec, Protocol, Relations,
-    Requirement, ResourceName, Resources, SpreadConstraint, Taint, TaintEffect, Time, Toleration,
+    Admission, AffinityTerm, ClaimUse, Disk, HostPort, LabelSelector, Labels, MigConfigState, MigRequest,
+    Node, NodeSelectorTerm, Operator, Partitioning, Pod, PodId, PodSelection, PodSpec, Protocol, Relations,
+    Requirement, ResourceName, Resources, SpreadConstraint, Taint, TaintEffect, Time, Toleration, Upkeep,
 };
 
 /// A stream of numbers below the bound it is asked for, the same for the same seed (Knuth's MMIX generator).
@@ -47,6 +48,8 @@ pub fn node(text: &str) -> Node {
         labels: [].into(),
         taints: Vec::new(),
         unschedulable: false,
+        our_cordon: false,
+        admission: Admission::All,
         allocatable: Resources::default(),
         mig_config_state: MigConfigState::Absent,
         gpu_model: None,
@@ -60,6 +63,12 @@ pub fn node(text: &str) -> Node {
     for word in words {
         match word.split_once('=') {
             None if word == "cordoned" => node.unschedulable = true,
+            None if word == "changing" => {
+                (node.unschedulable, node.our_cordon, node.admission) = (true, true, Admission::None);
+            }
+            None if word == "changed" => {
+                (node.unschedulable, node.our_cordon, node.admission) = (true, true, Admission::Movable);
+            }
             None => {
                 let (model, gpus) = word.split_once('*').unwrap();
                 let model = GpuModel::by_name(model).unwrap();
@@ -118,6 +127,8 @@ pub fn pod(text: &str) -> Pod {
         terminating: false,
         preempted: false,
         finished: false,
+        upkeep: Upkeep::default(),
+        crashing: false,
         generation: 1,
         volumes: None,
         placements: Vec::new(),
@@ -129,6 +140,9 @@ pub fn pod(text: &str) -> Pod {
             None if word == "meek" => pod.preempts = false,
             None if word == "preempted" => (pod.terminating, pod.preempted) = (true, true),
             None if word == "terminating" => pod.terminating = true,
+            None if word == "movable" => spec.movable = true,
+            None if word == "crashing" => pod.crashing = true,
+            Some(("replicas", uid)) => pod.upkeep.replica_set = Some(uid.into()),
             None => panic!("{word} in {text}"),
             Some(("prio", value)) => pod.priority = value.parse().unwrap(),
             Some(("started", value)) => pod.started = Some(Time::from_secs(value.parse().unwrap())),

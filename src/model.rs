@@ -20,8 +20,8 @@ mod volume;
 
 pub use budget::{Budget, BudgetId, Budgets, Spending};
 pub use ids::{NodeName, PodId, PodUid};
-pub use node::{MigConfigState, Node, Partitioning};
-pub use pod::{DevicePlacement, HostPort, MigRequest, Pod, PodSpec, Protocol, Unsupported};
+pub use node::{Admission, MigConfigState, Node, Partitioning};
+pub use pod::{DevicePlacement, HostPort, MigRequest, Pod, PodSpec, Protocol, Unsupported, Upkeep};
 pub use relation::{AffinityTerm, HeldTerm, PodKind, PodSelection, Relations, SpreadConstraint, Stance};
 pub use requests::{ContainerRequests, OnNode, PodLevel, PodRequests};
 pub use resources::{MAX_QUANTITY, ResourceName, Resources};

@@ -51,6 +51,7 @@ mod journal;
 mod observe;
 mod record;
 mod settings;
+mod sight;
 mod stamp;
 pub mod transaction;
 mod window;
@@ -59,12 +60,13 @@ mod world;
 pub use document::{Reading, open, seal};
 pub use gate::{Refusal, refusals};
 pub use journal::{
-    Admission, CORDON, Change, ChangeId, Freeze, JOURNAL, Journal, Names, Outcome, PAUSE, Phase,
-    PolicyVersion, Reservation,
+    CORDON, Change, ChangeId, Freeze, JOURNAL, Journal, Names, Outcome, PAUSE, Phase, PolicyVersion,
+    Reservation,
 };
 pub use observe::{Course, Judgement, Rule, Trial, judge};
 pub use record::{Canary, ClusterRecord, Edit, Fleet, NoSlot, OpenChange, Stage};
 pub use settings::{SettingError, Settings, Timings};
+pub use sight::NodeSight;
 pub use stamp::{Stamp, TOLERANCE};
 pub use transaction::{Action, NodePatch, Notice, NoticeReason, begin, step};
 pub use window::MaintenanceWindow;

@@ -15,7 +15,7 @@ use super::Generation;
 use crate::mig::{Layout, ProfileName};
 use crate::model::{
     ClaimUse, DevicePlacement, HeldTerm, HostPort, Labels, Node, NodeName, Partitioning, Pod, PodSpec,
-    PodUid, ResourceName, Resources, Shunned, Time,
+    PodUid, ResourceName, Resources, Shunned, Time, Upkeep,
 };
 
 /// A node's entry in the cache.
@@ -53,6 +53,10 @@ pub struct Occupant {
     pub priority: i32,
     /// When a kubelet took it up.
     pub started: Option<Time>,
+    /// Who would replace it if it had to go.
+    pub upkeep: Upkeep,
+    /// Whether a container of it keeps crashing.
+    pub crashing: bool,
     /// Its `metadata.generation` when it came or last changed.
     pub generation: i64,
     /// What it asked for.
@@ -80,6 +84,8 @@ impl Occupant {
             preempted: pod.preempted,
             priority: pod.priority,
             started: pod.started,
+            upkeep: pod.upkeep.clone(),
+            crashing: pod.crashing,
             generation: pod.generation,
             volumes: pod.volumes.clone(),
             spec: Arc::clone(&pod.spec),
@@ -204,6 +210,7 @@ impl NodeInfo {
     pub(super) fn refresh(&mut self, pod: &Pod) {
         if let Some(held) = self.pods.get_mut(&pod.id.uid) {
             (held.preempted, held.started, held.generation) = (pod.preempted, pod.started, pod.generation);
+            (held.crashing, held.upkeep) = (pod.crashing, pod.upkeep.clone());
         }
     }
 
@@ -211,6 +218,7 @@ impl NodeInfo {
     pub(super) fn is_outdated(&self, pod: &Pod) -> bool {
         self.pods.get(&pod.id.uid).is_some_and(|held| {
             (held.preempted, held.started, held.generation) != (pod.preempted, pod.started, pod.generation)
+                || (held.crashing, &held.upkeep) != (pod.crashing, &pod.upkeep)
         })
     }
 

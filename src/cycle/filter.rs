@@ -12,7 +12,9 @@ use std::sync::LazyLock;
 use super::reason::Reason;
 use super::score::{FragmentationTables, Scoring, placements};
 use crate::cache::NodeInfo;
-use crate::model::{MigConfigState, Node, Partitioning, PodSpec, ResourceName, Taint, TaintEffect};
+use crate::model::{
+    Admission, MigConfigState, Node, Partitioning, PodSpec, ResourceName, Taint, TaintEffect,
+};
 
 /// The taint that a cordon stands for; a pod that tolerates it may go to a cordoned node.
 static CORDON: LazyLock<Taint> = LazyLock::new(|| Taint {
@@ -27,6 +29,7 @@ pub(super) fn is_eligible(pod: &PodSpec, node: &Node) -> bool {
     pod.unsupported.is_empty()
         && !is_cordoned(pod, node)
         && is_settled(pod, node)
+        && is_admitted(pod, node)
         && tolerates_taints(pod, node)
         && pod.selector.matches(node.name.as_str(), &node.labels)
         && declares_features(pod, node)
@@ -50,6 +53,7 @@ pub(super) fn passes_all_but_slots(pod: &PodSpec, info: &NodeInfo, node: &Node) 
         && fits(pod, info, node)
         && !is_cordoned(pod, node)
         && is_settled(pod, node)
+        && is_admitted(pod, node)
         && tolerates_taints(pod, node)
         && pod.selector.matches(node.name.as_str(), &node.labels)
         && has_free_ports(pod, info)
@@ -66,6 +70,9 @@ pub(super) fn rejections(
     node: &Node,
     further: Vec<Reason>,
 ) -> Vec<Reason> {
+    if !is_admitted(pod, node) {
+        return vec![Reason::LayoutChanging];
+    }
     if is_cordoned(pod, node) {
         return vec![Reason::Cordoned];
     }
@@ -100,8 +107,20 @@ pub(super) fn rejections(
     (!declares_features(pod, node)).then_some(Reason::DeclaredFeatures).into_iter().collect()
 }
 
+/// Our own cordon keeps others' pods away; which of ours may come is [`is_admitted`]'s to say.
 fn is_cordoned(pod: &PodSpec, node: &Node) -> bool {
-    node.unschedulable && !pod.tolerates(&CORDON)
+    let invited = node.our_cordon && node.admission == Admission::Movable && pod.movable;
+    node.unschedulable && !invited && !pod.tolerates(&CORDON)
+}
+
+/// While its layout changes a node takes no pod with MIG instances, and afterwards, until the change has proven good, only
+/// such as could go again. Kept besides the cordon, which a pod may tolerate.
+fn is_admitted(pod: &PodSpec, node: &Node) -> bool {
+    match node.admission {
+        Admission::All => true,
+        Admission::Movable => pod.mig.is_empty() || pod.movable,
+        Admission::None => pod.mig.is_empty(),
+    }
 }
 
 fn tolerates_taints(pod: &PodSpec, node: &Node) -> bool {

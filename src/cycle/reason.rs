@@ -10,6 +10,8 @@ use crate::model::{MigRequest, PodSpec, ResourceName};
 pub enum Reason {
     /// The node is cordoned.
     Cordoned,
+    /// Its MIG layout is being changed, or was changed lately.
+    LayoutChanging,
     /// It has a taint that the pod does not tolerate.
     UntoleratedTaint,
     /// The pod's node affinity names the nodes that it may go to, and this is none of them.
@@ -81,6 +83,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Cordoned => f.write_str("node(s) were unschedulable"),
+            Reason::LayoutChanging => f.write_str("node(s) were having their MIG layout changed"),
             Reason::UntoleratedTaint => f.write_str("node(s) had untolerated taint(s)"),
             // Such nodes are not even filtered; the words name the plugin that keeps them out.
             Reason::NotNamed => f.write_str("node(s) didn't satisfy plugin(s) [NodeAffinity]"),

@@ -103,6 +103,20 @@ fn nothing_that_needs_a_gpu_goes_where_a_layout_changes() {
 }
 
 #[test]
+fn our_own_cordon_keeps_away_what_the_change_could_not_move() {
+    let cordoned = "1 node(s) were unschedulable";
+    let changing = "1 node(s) were having their MIG layout changed";
+    let anywhere = "tolerates=node.kubernetes.io/unschedulable";
+    check(&["n0 1g.5gb=1 changing"], &[], "p 1g.5gb=1 movable", changing);
+    check(&["n0 1g.5gb=1 changing"], &[], &format!("p 1g.5gb=1 movable {anywhere}"), changing);
+    check(&["n0 changing"], &[], "p", cordoned);
+    check(&["n0 changing"], &[], &format!("p {anywhere}"), "n0");
+    check(&["n0 1g.5gb=1 changed"], &[], "p 1g.5gb=1 movable", "n0");
+    check(&["n0 1g.5gb=1 changed"], &[], &format!("p 1g.5gb=1 {anywhere}"), changing);
+    check(&["n0 changed"], &[], "p", cordoned);
+}
+
+#[test]
 fn slots_decide_where_instances_are_made_on_demand() {
     check(&["n0 A100-40GB*1"], &[], "p 7g.40gb=1", "n0 gpu0:7g.40gb@0");
     check(&["n0 A100-40GB*1"], &[], "p 7g.40gb=2", "1 no free 2x 7g.40gb slot");

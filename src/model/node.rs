@@ -36,6 +36,18 @@ pub enum Partitioning {
     },
 }
 
+/// Which pods with MIG instances a node takes while its layout changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Admission {
+    /// All.
+    #[default]
+    All,
+    /// Those that can be moved away should the change have to be undone.
+    Movable,
+    /// None.
+    None,
+}
+
 /// One node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -47,6 +59,10 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// `spec.unschedulable`: the node is cordoned.
     pub unschedulable: bool,
+    /// Whether the cordon is this scheduler's own, set for a change of the layout.
+    pub our_cordon: bool,
+    /// Which pods with MIG instances it takes.
+    pub admission: Admission,
     /// `status.allocatable`. (`capacity` keeps profiles that are gone, with zero.)
     pub allocatable: Resources,
     /// The state of the last layout change.

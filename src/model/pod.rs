@@ -111,6 +111,9 @@ pub struct PodSpec {
     pub images: Vec<Arc<str>>,
     /// The disks that it names itself and that not every two pods may mount on one node.
     pub disks: Vec<Disk>,
+    /// Whether it holds MIG instances and is known to be movable by itself alone: it has no claims, whose volumes might not
+    /// follow.
+    pub movable: bool,
 }
 
 impl PodSpec {
@@ -123,6 +126,15 @@ impl PodSpec {
     pub fn needs_gpu(&self) -> bool {
         self.requests.extended().iter().any(|(name, _)| name.is_nvidia())
     }
+}
+
+/// What a pod's owner says about its being moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// `metadata.uid` of the ReplicaSet that controls it and would make a successor.
+    pub replica_set: Option<Arc<str>>,
+    /// Whether it must not be moved (the annotation `mig-scheduler.io/movable` is `false`).
+    pub opted_out: bool,
 }
 
 /// One pod.
@@ -159,6 +171,10 @@ pub struct Pod {
     pub preempted: bool,
     /// Whether it has succeeded or failed and so holds nothing any more.
     pub finished: bool,
+    /// Who would replace it if it had to go.
+    pub upkeep: Upkeep,
+    /// Whether a container of it keeps crashing (`CrashLoopBackOff`).
+    pub crashing: bool,
     /// `metadata.generation`, quoted in the condition that is written about it; zero when absent.
     pub generation: i64,
     /// The instances it holds, where the scheduler chose them ([`super::Partitioning::OnDemand`]).

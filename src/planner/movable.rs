@@ -14,14 +14,14 @@ pub const TASK_LABEL: &str = "ai.task.type";
 pub const INFERENCE: &str = "inference";
 
 /// What decides whether a pod may be moved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodFacts {
+#[derive(Clone, Copy, Debug)]
+pub struct PodFacts<'a> {
     /// `metadata.labels`.
-    pub labels: Labels,
+    pub labels: &'a Labels,
     /// Whether its controller is a ReplicaSet, which makes a successor at once.
     pub has_replica_set: bool,
-    /// Whether it mounts a claim with an access mode that ties it to one node (`ReadWriteOnce`, `ReadWriteOncePod`), or one
-    /// whose mode is not known.
+    /// Whether it mounts a volume that one node alone can mount (`ReadWriteOnce`, `ReadWriteOncePod`, a disk of its own), or one of
+    /// which that is not known.
     pub has_node_bound_volume: bool,
     /// Whether its owner has forbidden it by annotation.
     pub opted_out: bool,
@@ -41,7 +41,7 @@ pub enum Immovable {
 }
 
 /// Whether a pod may be moved, or the first reason why not.
-pub fn movable(pod: &PodFacts) -> Result<(), Immovable> {
+pub fn movable(pod: &PodFacts<'_>) -> Result<(), Immovable> {
     if pod.labels.get(TASK_LABEL).map(|value| &**value) != Some(INFERENCE) {
         Err(Immovable::NotInference)
     } else if !pod.has_replica_set {
@@ -73,14 +73,20 @@ mod tests {
     #[test]
     fn only_stateless_inference_moves() {
         let labels = |task: &str| Labels::from([(TASK_LABEL.into(), task.into())]);
-        let good = PodFacts { labels: labels("inference"), has_replica_set: true, ..PodFacts::default() };
+        let [inference, training, capital] = ["inference", "training", "Inference"].map(labels);
+        let good = PodFacts {
+            labels: &inference,
+            has_replica_set: true,
+            has_node_bound_volume: false,
+            opted_out: false,
+        };
         assert_eq!(movable(&good), Ok(()));
         let bad = [
-            (PodFacts { labels: labels("training"), ..good.clone() }, Immovable::NotInference),
-            (PodFacts { labels: labels("Inference"), ..good.clone() }, Immovable::NotInference),
-            (PodFacts { labels: Labels::new(), ..good.clone() }, Immovable::NotInference),
-            (PodFacts { has_replica_set: false, ..good.clone() }, Immovable::NoReplicaSet),
-            (PodFacts { has_node_bound_volume: true, ..good.clone() }, Immovable::NodeBoundVolume),
+            (PodFacts { labels: &training, ..good }, Immovable::NotInference),
+            (PodFacts { labels: &capital, ..good }, Immovable::NotInference),
+            (PodFacts { labels: &Labels::new(), ..good }, Immovable::NotInference),
+            (PodFacts { has_replica_set: false, ..good }, Immovable::NoReplicaSet),
+            (PodFacts { has_node_bound_volume: true, ..good }, Immovable::NodeBoundVolume),
             (PodFacts { opted_out: true, ..good }, Immovable::OptedOut),
         ];
         for (pod, why) in bad {

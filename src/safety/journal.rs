@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::stamp::Stamp;
 use crate::mig::parted::content_hash;
 use crate::mig::{NodeLayout, ProfileName};
-use crate::model::{NodeName, Time};
+use crate::model::{Admission, NodeName, Time};
 use crate::planner::{Actuator, Evictee, Proposal};
 
 /// The annotation that holds the journal.
@@ -187,17 +187,6 @@ pub struct Reservation<'a> {
     pub workload: &'a str,
     /// What is kept.
     pub profiles: &'a [ProfileName],
-}
-
-/// Which pods with MIG instances a node takes while its layout changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Admission {
-    /// All.
-    All,
-    /// Those that can be moved away should the change have to be undone.
-    Movable,
-    /// None.
-    None,
 }
 
 impl Journal {

@@ -3,11 +3,12 @@
 //! Invariant: a conversion loses nothing that decides where a pod may run. What cannot be read is an error that names the
 //! field and its value; a pod like that is reported on, never dropped and never read as something milder than it says.
 //!
-//! `wire` holds the API's side, `quantity` its numbers, `intern` shares equal results, `pod`, `relation`, `node` and
-//! `storage` do the work.
+//! `layout` reads what changes of layouts are decided by, `wire` holds the API's side, `quantity` its numbers, `intern` shares equal
+//! results; `pod`, `relation`, `node` and `storage` do the work.
 
 mod budget;
 mod intern;
+pub mod layout;
 mod node;
 mod pod;
 pub mod quantity;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::mig::{GpuModel, Layout, ProfileName};
 use crate::model::{
-    MigConfigState, MigRequest, Node, NodeName, Partitioning, Pod, PodId, PodSpec, ResourceName, Resources,
-    Time,
+    Admission, MigConfigState, MigRequest, Node, NodeName, Partitioning, Pod, PodId, PodSpec, ResourceName,
+    Resources, Time, Upkeep,
 };
 
 /// `spec.schedulerName` of every simulated pod.
@@ -177,6 +177,8 @@ pub fn bare_node(name: &str, cpu_milli: u64, memory: u64, gpus: u16, model: &'st
         labels,
         taints: Vec::new(),
         unschedulable: false,
+        our_cordon: false,
+        admission: Admission::All,
         // 110 pods is kubelet's default.
         allocatable: amounts(cpu_milli, memory, 1 << 40, 110),
         mig_config_state: MigConfigState::Absent,
@@ -223,6 +225,8 @@ pub fn new_pod(name: &str, created: Time, spec: Arc<PodSpec>) -> Pod {
         terminating: false,
         preempted: false,
         finished: false,
+        upkeep: Upkeep::default(),
+        crashing: false,
         generation: 1,
         volumes: None,
         placements: Vec::new(),

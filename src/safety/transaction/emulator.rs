@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::{Action, NoticeReason, begin, step};
 use crate::mig::{Counts, NodeLayout};
-use crate::model::{NodeName, PodId, Time};
+use crate::model::{Admission, NodeName, PodId, Time};
 use crate::planner::{Actuator, Blast, Evictee, Immovable, Proposal, Trigger, Why};
 use crate::safety::document::{Reading, open, seal};
-use crate::safety::journal::{Admission, Journal, Phase, PolicyVersion};
+use crate::safety::journal::{Journal, Phase, PolicyVersion};
 use crate::safety::observe::{Course, Trial};
 use crate::safety::record::{ClusterRecord, Fleet};
 use crate::safety::settings::Settings;

@@ -2,8 +2,8 @@
 
 use super::emulator::*;
 use super::*;
+use crate::model::Admission;
 use crate::planner::{Actuator, Immovable};
-use crate::safety::journal::Admission;
 use crate::safety::record::{Canary, Stage};
 use crate::safety::world::Answer;
 

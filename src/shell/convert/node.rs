@@ -6,17 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::layout::{GPU_PRODUCT, MIG_CONFIG_STATE, admission, has_our_cordon};
 use super::pod::taint_effect;
 use super::wire::{NodeView, TaintView};
 use super::{Interner, convert_labels, resources};
 use crate::mig::GpuModel;
 use crate::model::{MigConfigState, Node, Partitioning, Taint};
-
-/// What mig-manager answers with.
-const MIG_CONFIG_STATE: &str = "nvidia.com/mig.config.state";
-
-/// The GPU model, as feature discovery names it.
-const GPU_PRODUCT: &str = "nvidia.com/gpu.product";
 
 /// A node, and what an operator should know about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +35,8 @@ pub fn convert_node(view: &NodeView, interner: &mut Interner) -> ConvertedNode {
         name: interner.text(view.metadata.name.as_deref().unwrap_or_default()).into(),
         taints: taints.filter_map(|taint| convert_taint(taint, interner, &mut notes)).collect(),
         unschedulable: view.spec.unschedulable.unwrap_or_default(),
+        our_cordon: has_our_cordon(view),
+        admission: admission(view),
         allocatable,
         mig_config_state: mig_config_state(labels.get(MIG_CONFIG_STATE)),
         gpu_model: labels.get(GPU_PRODUCT).and_then(|label| gpu_model(label, &mut notes)),

@@ -7,6 +7,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
 use super::wire::{
     Amounts, ContainerStatusView, ContainerView, PodView, PortView, RequirementView, ResourcesView, TermView,
     TolerationView, VolumeView,
@@ -16,9 +18,13 @@ use crate::mig::ProfileName;
 use crate::model::{
     ClaimUse, ContainerRequests, Disk, HostPort, Labels, MAX_QUANTITY, MigRequest, NodeSelector,
     NodeSelectorTerm, OnNode, Operator, Pod, PodId, PodLevel, PodRequests, PodSpec, PodUid, Protocol,
-    Requirement, ResourceName, Resources, TaintEffect, Time, Toleration, Unsupported,
+    Requirement, ResourceName, Resources, TaintEffect, Time, Toleration, Unsupported, Upkeep,
 };
+use crate::planner::{PodFacts, movable};
 use crate::shell::clock;
+
+/// The annotation by which a pod's owner keeps it where it is.
+const MOVABLE: &str = "mig-scheduler.io/movable";
 
 /// What the API server assumes when a pod names no scheduler.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -101,10 +107,18 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
     let generation = view.metadata.generation.unwrap_or_default();
     let labels = convert_labels(view.metadata.labels.as_ref(), interner);
     let mut reader = Reader::new(interner);
-    let spec = reader.spec(view, &labels);
+    let mut spec = reader.spec(view, &labels);
     if let (None, Some(error)) = (&node, reader.first_error) {
         return Err(Box::new(Unreadable { pod: id, generation, error }));
     }
+    let (volumes, upkeep) = (claim_uses(view, interner), upkeep(view, interner));
+    let facts = PodFacts {
+        labels: &labels,
+        has_replica_set: upkeep.replica_set.is_some(),
+        has_node_bound_volume: volumes.is_some() || !spec.disks.is_empty(),
+        opted_out: upkeep.opted_out,
+    };
+    spec.movable = !spec.mig.is_empty() && movable(&facts).is_ok();
     Ok(Pod {
         id,
         scheduler_name: interner.text(view.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER)),
@@ -116,14 +130,35 @@ pub fn convert_pod(view: &PodView, id: PodId, interner: &mut Interner) -> Result
         created: view.metadata.creation_timestamp.as_ref().map_or(Time::ZERO, |t| clock::from_timestamp(t.0)),
         labels: interner.labels(labels),
         spec: interner.spec(spec),
-        volumes: claim_uses(view, interner),
+        volumes,
         gated: view.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
         terminating: view.metadata.deletion_timestamp.is_some(),
         preempted: is_preempted(view),
         finished: matches!(view.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        upkeep,
+        crashing: is_crashing(view),
         generation,
         placements: Vec::new(),
     })
+}
+
+/// What its owner says about its being moved. A word that is not `true` or `false` keeps it where it is.
+fn upkeep(view: &PodView, interner: &mut Interner) -> Upkeep {
+    let mut owners = view.metadata.owner_references.iter().flatten();
+    let controls = |owner: &&OwnerReference| owner.controller == Some(true) && owner.kind == "ReplicaSet";
+    let said = view.metadata.annotations.as_ref().and_then(|all| all.get(MOVABLE));
+    Upkeep {
+        replica_set: owners.find(controls).map(|owner| interner.text(&owner.uid)),
+        opted_out: said.is_some_and(|value| value != "true"),
+    }
+}
+
+/// Whether kubelet has given a container of the pod a pause after several crashes.
+fn is_crashing(view: &PodView) -> bool {
+    let statuses = [&view.status.container_statuses, &view.status.init_container_statuses];
+    let waiting = |status: &ContainerStatusView| status.state.waiting.as_ref()?.reason.clone();
+    let mut reasons = statuses.into_iter().flatten().flatten().filter_map(waiting);
+    reasons.any(|reason| reason == "CrashLoopBackOff")
 }
 
 /// The pod's volumes with a claim behind them, each claim once; `None` for a pod without any.
@@ -225,6 +260,7 @@ impl Reader<'_> {
             features: features(view).map(|name| self.text(name)).collect(),
             images: images(view).map(|name| self.text(&name)).collect(),
             disks: self.disks(view),
+            movable: false,
         }
     }
 
@@ -575,6 +611,57 @@ mod tests {
         assert_eq!(&*pod(json!({"nodeName": "n1"})).scheduler_name, DEFAULT_SCHEDULER);
         assert_eq!(pod(json!({"nodeName": "n1"})).node, Some(NodeName::from("n1")));
         assert!(!pod(json!({"schedulingGates": []})).gated);
+    }
+
+    #[test]
+    fn who_would_replace_a_pod_and_whether_it_may_go() {
+        let slice = requesting(json!({"nvidia.com/mig-1g.5gb": "1"}));
+        let read = |spec: &Value, edit: &dyn Fn(&mut PodView)| {
+            let mut view = view(spec.clone());
+            view.metadata.labels = Some([("ai.task.type".to_owned(), "inference".to_owned())].into());
+            let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs-1", "controller": true}]);
+            view.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+            edit(&mut view);
+            let pod = convert(&view, &mut Interner::default()).unwrap();
+            (pod.spec.movable, pod.upkeep.replica_set.as_deref().map(str::to_owned), pod.upkeep.opted_out)
+        };
+        let owner = Some("rs-1".to_owned());
+        let annotated = |value: &'static str| {
+            move |view: &mut PodView| {
+                view.metadata.annotations = Some([(MOVABLE.to_owned(), value.to_owned())].into());
+            }
+        };
+        let owned_by = |kind: &'static str, controls: bool| {
+            move |view: &mut PodView| {
+                let owners = view.metadata.owner_references.as_mut().unwrap();
+                (owners[0].kind, owners[0].controller) = (kind.to_owned(), Some(controls));
+            }
+        };
+        assert_eq!(read(&slice, &|_| {}), (true, owner.clone(), false));
+        assert_eq!(read(&slice, &annotated("true")), (true, owner.clone(), false));
+        for value in ["false", "no", ""] {
+            assert_eq!(read(&slice, &annotated(value)), (false, owner.clone(), true), "{value}");
+        }
+        assert_eq!(read(&slice, &|view| view.metadata.labels = None), (false, owner.clone(), false));
+        assert_eq!(read(&slice, &owned_by("ReplicaSet", false)), (false, None, false));
+        assert_eq!(read(&slice, &owned_by("Job", true)), (false, None, false));
+        assert!(!read(&json!({"containers": [{}]}), &|_| {}).0, "it has nothing to move");
+        let claim = json!({"containers": slice["containers"], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+        assert!(!read(&claim, &|_| {}).0, "its volume may not follow");
+    }
+
+    #[test]
+    fn crash_loops() {
+        let read = |statuses: Value| {
+            let mut view = view(json!({}));
+            view.status = serde_json::from_value(statuses).unwrap();
+            convert(&view, &mut Interner::default()).unwrap().crashing
+        };
+        let waiting = |reason: &str| json!([{"name": "a", "state": {"running": {}}}, {"name": "b", "state": {"waiting": {"reason": reason}}}]);
+        assert!(read(json!({"containerStatuses": waiting("CrashLoopBackOff")})));
+        assert!(read(json!({"initContainerStatuses": waiting("CrashLoopBackOff")})));
+        assert!(!read(json!({"containerStatuses": waiting("ContainerCreating")})));
+        assert!(!read(json!({"phase": "Running"})));
     }
 
     #[test]

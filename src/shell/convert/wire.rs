@@ -8,7 +8,7 @@ pub mod storage;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -107,9 +107,27 @@ pub struct ContainerStatusView {
     pub resources: Option<ResourcesView>,
     /// What the node has granted.
     pub allocated_resources: Option<Amounts>,
+    /// What it is doing.
+    pub state: ContainerStateView,
 }
 
-/// One condition of a Pod.
+/// `state` of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerStateView {
+    /// Set while it does not run.
+    pub waiting: Option<WaitingView>,
+}
+
+/// Why a container does not run.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WaitingView {
+    /// In one word.
+    pub reason: Option<String>,
+}
+
+/// One condition of a Pod or a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConditionView {
@@ -428,6 +446,8 @@ pub struct TaintView {
 pub struct NodeStatusView {
     /// What pods may take.
     pub allocatable: Option<Amounts>,
+    /// What is known of its state.
+    pub conditions: Option<Vec<ConditionView>>,
     /// What its kubelet can do.
     pub declared_features: Option<Vec<String>>,
     /// The images on its disk.
@@ -487,9 +507,14 @@ struct MetadataView {
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
 }
 
-/// Reads `metadata` into kube's type, leaving out everything large.
+/// What the names of our own annotations begin with.
+const OURS: &str = "mig-scheduler.io/";
+
+/// Reads `metadata` into kube's type, leaving out everything large: of the annotations only our own stay.
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let view = MetadataView::deserialize(deserializer)?;
     Ok(ObjectMeta {
@@ -501,6 +526,10 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         creation_timestamp: view.creation_timestamp,
         deletion_timestamp: view.deletion_timestamp,
         labels: view.labels,
+        annotations: view
+            .annotations
+            .map(|all| all.into_iter().filter(|(name, _)| name.starts_with(OURS)).collect()),
+        owner_references: view.owner_references,
         ..ObjectMeta::default()
     })
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::mig::ProfileName;
-use crate::model::{HostPort, MigConfigState, MigRequest, Protocol, Taint};
+use crate::model::{Admission, HostPort, MigConfigState, MigRequest, Protocol, Taint};
 
 fn model() -> &'static GpuModel {
     GpuModel::by_name("A100-40GB").unwrap()
@@ -19,6 +19,8 @@ fn node(partitioning: Partitioning, mig: &[(&str, u64)]) -> Node {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         unschedulable: false,
+        our_cordon: false,
+        admission: Admission::All,
         allocatable,
         mig_config_state: MigConfigState::Absent,
         gpu_model: Some(model()),
